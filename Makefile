@@ -1,0 +1,38 @@
+# The set-up on a fresh machine with Python 3.11+ and make:
+#   make reproduce   installs everything, runs what the paper's experiments need, prints where the results are
+#   make test        runs all tests
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= results
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: reproduce test check format benchmark clean
+
+reproduce: $(INSTALLED)
+	$(BIN)/python examples/first_steps.py --out $(OUT)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(INSTALLED)
+	$(BIN)/python benchmarks/flows.py
+
+clean:
+	rm -rf $(VENV) $(OUT)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed, this is ' + sys.version if sys.version_info < (3, 11) else 0)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[reproduce,dev]"
+	touch $@

@@ -1,0 +1,90 @@
+"""Checks of arguments: every error names the argument, what was given and what is needed."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+
+class PrecisionWarning(UserWarning):
+    """The arithmetic is too coarse for the accuracy that was asked for."""
+
+
+def positive(name: str, value: Any) -> float:
+    """Returns `value` as a float if it is finite and above zero."""
+    number = _real_number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+    return number
+
+
+def non_negative(name: str, value: Any) -> float:
+    """Returns `value` as a float if it is finite and not below zero."""
+    number = _real_number(name, value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
+    return number
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """Returns `value` as an int if it is a whole number of at least `least`."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raises unless `value` is one of `choices`."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}.")
+
+
+def inexact(name: str, value: ArrayLike, like: Array) -> Array:
+    """Returns `value` as a real or complex floating array; whole numbers take the dtype of `like`."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers, got {value!r}.") from error
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        array = array.astype(like.dtype)
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        raise ValueError(f"{name} must hold real or complex numbers, got dtype {array.dtype}.")
+    return array
+
+
+def finite(name: str, value: Array) -> None:
+    """Raises if a concrete array has an entry that is not finite."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    bad = int(jnp.sum(~jnp.isfinite(value)))
+    if bad:
+        raise ValueError(f"{name} must be finite, but {bad} of its {value.size} entries are not.")
+
+
+def warn_if_coarse(name: str, tolerance: float, dtype: Any) -> None:
+    """Warns when `tolerance` is finer than `dtype` can resolve (ten rounding units)."""
+    eps = float(jnp.finfo(dtype).eps)
+    if tolerance < 10 * eps:
+        warnings.warn(
+            f"{name}={tolerance:g} is finer than {jnp.dtype(dtype).name} resolves (about {10 * eps:.0e}). "
+            'Call jax.config.update("jax_enable_x64", True) before making any array, '
+            f"and give float64 parameters, or ask for a larger {name}.",
+            PrecisionWarning,
+            stacklevel=3,
+        )
+
+
+def _real_number(name: str, value: Any) -> float:
+    try:
+        if isinstance(value, (bool, str)) or np.iscomplexobj(value):
+            raise TypeError
+        return float(value)
+    except TypeError as error:
+        raise ValueError(f"{name} must be a real number, got {value!r}.") from error

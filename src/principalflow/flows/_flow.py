@@ -1,0 +1,85 @@
+"""What a flow is: a vector field over an objective, and a coefficient for every Hessian eigenvalue."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Inexact, PyTree
+
+from principalflow import _checks
+from principalflow.objective import Objective, Vector
+
+
+class Flow(eqx.Module):
+    """A continuous-time model of gradient descent.
+
+    A flow may carry more state than the parameters: `start` makes the state, `field` gives its
+    derivative, `parameters` reads the modelled parameters off it. Here the state is theta.
+
+    Attributes:
+        is_complex: Whether the flow leaves the real numbers, so that it needs a holomorphic loss.
+    """
+
+    is_complex = False
+
+    def start(self, objective: Objective, theta: Vector) -> PyTree:
+        """Returns the state of the flow at the beginning, at parameters `theta`."""
+        return theta
+
+    @abc.abstractmethod
+    def field(self, objective: Objective, state: PyTree) -> PyTree:
+        """Returns the time derivative of `state`."""
+
+    def parameters(self, state: PyTree) -> Vector:
+        """Returns the modelled parameters of `state`."""
+        return state
+
+    def field_error(self, objective: Objective, state: PyTree) -> Array | None:
+        """Returns the relative error estimate of `field` at `state`, or None if it is exact to rounding."""
+        return None
+
+
+class SpectralFlow(Flow):
+    r"""A flow whose part in each Hessian eigendirection is $\alpha(h\lambda_i)\,(\nabla E^T u_i)\,u_i$ (paper, table 1)."""
+
+    @abc.abstractmethod
+    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+        r"""Returns the coefficient at $z = h\lambda$, elementwise (paper, table 1)."""
+
+    def jacobian_eigenvalues(self, lambdas: ArrayLike) -> Inexact[Array, "..."]:
+        r"""Returns $\lambda\,\alpha(h\lambda)$: the Jacobian's eigenvalues at a critical point (paper, A.4).
+
+        The point is attractive in the directions where the real part is negative.
+
+        Args:
+            lambdas: Eigenvalues of the Hessian at the critical point, real or complex.
+
+        Example:
+            >>> import principalflow as pf
+            >>> pf.flows.IGR(h=0.1).jacobian_eigenvalues([2.0])
+            Array([-2.2], dtype=float64)
+        """
+        lambdas = _checks.inexact("lambdas", lambdas, jnp.zeros(()))
+        return lambdas * self.alpha(self.learning_rate * lambdas)
+
+    @property
+    @abc.abstractmethod
+    def learning_rate(self) -> float:
+        """The learning rate h that turns an eigenvalue into z; flows that know none take 1."""
+
+
+class RateFlow(SpectralFlow):
+    """A spectral flow that models descent at one learning rate.
+
+    Attributes:
+        h: The learning rate of the descent that is modelled.
+    """
+
+    h: float
+
+    def __check_init__(self):
+        _checks.positive("h", self.h)
+
+    @property
+    def learning_rate(self) -> float:
+        return self.h

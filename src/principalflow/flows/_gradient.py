@@ -1,0 +1,46 @@
+"""The gradient flows, which know no learning rate."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Inexact
+
+from principalflow import _checks
+from principalflow.flows._flow import SpectralFlow
+from principalflow.objective import Objective, Vector
+
+
+class _GradientFlow(SpectralFlow):
+    _sign = -1.0
+
+    @property
+    def learning_rate(self) -> float:
+        return 1.0
+
+    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+        return jnp.full_like(_checks.inexact("z", z, jnp.zeros(())), self._sign)
+
+    @eqx.filter_jit
+    def field(self, objective: Objective, state: Vector) -> Vector:
+        return self._sign * objective.gradient(state)
+
+
+class NegativeGradient(_GradientFlow):
+    r"""The negative gradient flow, $\dot\theta = -\nabla E$ (paper, eq. 2): order 0, one-step error $O(h^2)$.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.flows.NegativeGradient().field(pf.functions.quadratic([[3.0]]), [1.0])
+        Array([-3.], dtype=float64)
+    """
+
+
+class PositiveGradient(_GradientFlow):
+    r"""The positive gradient flow, $\dot\theta = +\nabla E$, along which the loss rises (paper, section 5).
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.flows.PositiveGradient().field(pf.functions.quadratic([[3.0]]), [1.0])
+        Array([3.], dtype=float64)
+    """
+
+    _sign = 1.0

@@ -1,0 +1,242 @@
+"""Following a flow through time."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, ArrayLike, Float, Inexact, PyTree
+
+from principalflow import _checks
+from principalflow._holomorphic import require_holomorphic
+from principalflow.flows._flow import Flow
+from principalflow.objective import Objective
+
+SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
+# Below this tolerance the 8th-order pair needs fewer evaluations than the 5th-order one.
+_TIGHT = 1e-8
+# Field evaluations per step; the adaptive pairs reuse their last stage as the next step's first.
+_STAGES = {"euler": 1, "tsit5": 6, "dopri8": 13}
+
+Status = Literal["completed", "stuck", "diverged", "max_steps", "inexact"]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A flow's solution, as far as it was reached.
+
+    Attributes:
+        times: The times that were asked for and reached.
+        thetas: The parameters at each of them; finite, complex for complex flows.
+        evaluations: Evaluations of the vector field.
+        steps: Solver steps, rejected ones included.
+        status: "completed", or what kept it from the end: "stuck" (the step size fell to nothing),
+            "diverged", "max_steps"; "inexact" if it got there on a field less accurate than `rtol`.
+        message: The status in a sentence, with what to try.
+    """
+
+    times: Float[Array, " saves"]
+    thetas: Inexact[Array, "saves D"]
+    evaluations: int
+    steps: int
+    status: Status
+    message: str
+
+
+def integrate(
+    flow: Flow,
+    objective: Objective,
+    theta: ArrayLike,
+    time: float,
+    rtol: float = 1e-6,
+    atol: float = 1e-9,
+    solver: Literal["auto", "tsit5", "dopri8", "euler"] = "auto",
+    step: float | None = None,
+    saves: int | Sequence[float] | Array | None = None,
+    max_steps: int = 4096,
+) -> Solution:
+    """Follows a flow from `theta` for `time`; one learning rate of time is one step of descent.
+
+    Args:
+        flow: The flow; a complex one needs a holomorphic loss, which is checked first.
+        objective: The loss.
+        theta: The flat starting point.
+        time: How long to follow the flow.
+        rtol: Relative tolerance of a solver step.
+        atol: Absolute tolerance of a solver step.
+        solver: `"auto"` takes tsit5, and dopri8 for rtol below 1e-8. `"euler"` with `step=5e-5` is the
+            paper's way (appendix C), for comparison.
+        step: The step of `"euler"`; the other solvers choose theirs.
+        saves: None for start and end, a whole number n for n + 1 evenly spaced times from 0 to `time`,
+            or the times themselves.
+        max_steps: The solver gives up after this many steps, and says so. "euler" takes what it needs.
+
+    Returns:
+        A `Solution`. A solve that didn't get to the end is cut there, with the reason in `status` and `message`.
+
+    Raises:
+        ValueError: For a bad argument, a non-finite start or field, or a complex flow on a loss that isn't
+            holomorphic.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[1.0]])
+        >>> solution = pf.integrate(pf.flows.Principal(h=1.5), bowl, [1.0], time=3.0, saves=2)
+        >>> solution.thetas.real.round(5)  # descent's 1, -0.5, 0.25
+        Array([[ 1.  ],
+               [-0.5 ],
+               [ 0.25]], dtype=float64)
+        >>> solution.status
+        'completed'
+    """
+    time = _checks.non_negative("time", time)
+    rtol, atol = _checks.positive("rtol", rtol), _checks.non_negative("atol", atol)
+    max_steps = _checks.whole("max_steps", max_steps, least=1)
+    _checks.one_of("solver", solver, ("auto", *SOLVERS))
+    if (step is None) == (solver == "euler"):
+        raise ValueError(f"step goes with solver='euler', and only with it; got step={step!r}, solver={solver!r}.")
+    times = _save_times(time, saves)
+    theta = check_start(flow, objective, theta)
+    if solver == "euler":
+        step = _checks.positive("step", step)
+        max_steps = int(np.ceil(time / step)) + 2
+    else:
+        solver = solver_for(rtol) if solver == "auto" else solver
+        _checks.warn_if_coarse("rtol", rtol, theta.dtype)
+    return solve(flow, objective, theta, times, rtol, atol, solver, step, max_steps)
+
+
+def check_start(flow: Flow, objective: Objective, theta: ArrayLike) -> Array:
+    """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
+    if not isinstance(flow, Flow):
+        raise ValueError(f"flow must be a flow from principalflow.flows, got {flow!r}.")
+    theta = objective.flat("theta", theta)
+    _checks.finite("theta", theta)
+    if flow.is_complex or jnp.iscomplexobj(theta):
+        require_holomorphic(objective, theta)
+    return theta
+
+
+def solver_for(rtol: float) -> str:
+    """Returns the name of the adaptive solver that reaches `rtol` with the fewest evaluations."""
+    return "dopri8" if rtol < _TIGHT else "tsit5"
+
+
+def solve(
+    flow: Flow,
+    objective: Objective,
+    theta: Array,
+    times: np.ndarray,
+    rtol: float,
+    atol: float,
+    solver: str,
+    step: float | None,
+    max_steps: int,
+) -> Solution:
+    """Solves without checking its arguments; see `integrate`. The last of `times` is the end."""
+    # Numbers become arrays, so that another learning rate, tolerance or time doesn't compile again.
+    flow = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, flow)
+    state = flow.start(objective, theta)
+    slope = flow.field(objective, state)
+    if not np.isfinite(_size(slope)):
+        raise ValueError("theta must have a finite vector field under the flow; it is not finite there.")
+    if step is None:
+        # The whole time at once if that moves the state little; the controller corrects a bold guess.
+        step = min(times[-1], 0.1 * float((1 + _norm(state)) / _norm(slope)))
+    numbers = [jnp.asarray(x) for x in (times, rtol, atol, step if times[-1] > 0 else 1.0)]
+    with warnings.catch_warnings():
+        # Explicit solvers are sound on complex states; tests compare them with scipy's.
+        warnings.filterwarnings("ignore", message="Complex dtype support in Diffrax")
+        saved, states, last, steps, result = _solve(flow, objective, state, slope, *numbers, solver, max_steps)
+
+    status, message = _describe(result, float(times[-1]), int(steps), max_steps)
+    if not _size(last) < (1e3 * (1 + _size(state)) if status == "stuck" else np.inf):
+        status, message = "diverged", "diverged: the parameters ran to infinity before the end"
+    elif status == "completed":
+        field_error = flow.field_error(objective, last)
+        if field_error is not None and field_error > max(rtol, 1e-12):
+            status = "inexact"
+            message = f"reached the end, but there the field is only known to {field_error:.1e}: raise its max_products"
+    thetas = jax.vmap(flow.parameters)(states)
+    reached = int(np.sum(np.isfinite(saved) & np.all(np.isfinite(thetas), axis=1)))
+    # The adaptive solvers evaluate once more than their steps: at the start.
+    evaluations = _STAGES[solver] * int(steps) + (solver != "euler")
+    return Solution(saved[:reached], thetas[:reached], evaluations, int(steps), status, message)
+
+
+@eqx.filter_jit
+def _solve(flow, objective, state, slope, times, rtol, atol, step, solver, max_steps):
+    time = times[-1]
+    if solver == "euler":
+        controller, solver_state = diffrax.ConstantStepSize(), None
+    else:
+        least = time * max(1e-10, 16 * jnp.finfo(time.dtype).eps)
+        controller = diffrax.PIDController(rtol=rtol, atol=atol, dtmin=least, norm=_norm)
+        # Step on the times to save: interpolating between steps would lose digits to the tolerance.
+        controller = diffrax.ClipStepSizeController(controller, step_ts=times)
+        solver_state = (jnp.asarray(False), slope)  # not the first step: its first stage is known
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda _, y, __: _while_in_range(y, flow.field(objective, y))),
+        SOLVERS[solver](),
+        t0=jnp.zeros_like(time),
+        t1=time,
+        dt0=step,
+        y0=state,
+        stepsize_controller=controller,
+        saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
+        adjoint=diffrax.ForwardMode(),  # nothing is differentiated, and this compiles in half the time
+        max_steps=max_steps,
+        throw=False,
+        solver_state=solver_state,
+    )
+    (saved, _), (states, last) = solution.ts, solution.ys
+    last = jax.tree.map(lambda leaf: leaf[-1], last)
+    return saved, states, last, solution.stats["num_steps"], solution.result
+
+
+def _norm(state: PyTree) -> Array:
+    """Root mean square, infinite for NaN: the controller shrinks its step at infinity but hangs at NaN."""
+    norm = optimistix.rms_norm(state)
+    return jnp.where(jnp.isnan(norm), jnp.inf, norm)
+
+
+def _while_in_range(state: PyTree, slope: PyTree) -> PyTree:
+    """Returns the slope, NaN once it or the state is beyond measure.
+
+    The controller rejects a step with a NaN in it, but takes one to infinity for exact.
+    """
+    entries = jnp.abs(ravel_pytree((state, slope))[0])
+    in_range = jnp.max(entries) < jnp.sqrt(jnp.finfo(entries.dtype).max)
+    return jax.tree.map(lambda leaf: jnp.where(in_range, leaf, jnp.nan), slope)
+
+
+def _size(state: PyTree) -> float:
+    return float(jnp.max(jnp.abs(ravel_pytree(state)[0])))
+
+
+def _save_times(time: float, saves) -> np.ndarray:
+    if saves is None:
+        return np.array([0.0, time])
+    if np.ndim(saves) == 0:
+        return np.linspace(0.0, time, _checks.whole("saves", saves, least=1) + 1)
+    times = np.asarray(saves, dtype=float)
+    ordered = times.ndim == 1 and times.size > 0 and bool(np.all(np.diff(times) >= 0))
+    if not ordered or times[0] < 0 or times[-1] > time:
+        raise ValueError(f"saves must be increasing times from 0 to time={time}, got {saves!r}.")
+    return times
+
+
+def _describe(result, time: float, steps: int, max_steps: int) -> tuple[Status, str]:
+    if result == diffrax.RESULTS.successful:
+        return "completed", f"completed: time {time:g} in {steps} steps"
+    hint = "the field may jump here; for the principal flow, try branch='continuous'"
+    if result == diffrax.RESULTS.dt_min_reached:
+        return "stuck", f"stuck: the step size fell to nothing after {steps} steps; {hint}"
+    return "max_steps", f"stopped after max_steps={max_steps} steps: allow more, or a larger rtol; {hint}"

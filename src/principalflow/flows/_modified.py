@@ -1,0 +1,119 @@
+"""Truncated flows of backward error analysis: real, and as accurate as their order."""
+
+from math import comb
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Inexact
+
+from principalflow import _checks
+from principalflow.flows._flow import RateFlow
+from principalflow.objective import Objective, Vector
+
+
+class ImplicitGradientRegularization(RateFlow):
+    r"""The IGR flow, $\dot\theta = -\nabla E - \frac h2 \nabla^2 E\,\nabla E$ (paper, eq. 3): one-step error $O(h^3)$.
+
+    Args:
+        h: The learning rate of the descent that is modelled.
+
+    Raises:
+        ValueError: For an h that isn't finite and above 0.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.flows.IGR(h=0.1).field(pf.functions.quadratic([[2.0]]), [1.0])
+        Array([-2.2], dtype=float64)
+    """
+
+    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+        z = _checks.inexact("z", z, jnp.zeros(()))
+        return -(1 + z / 2)
+
+    @eqx.filter_jit
+    def field(self, objective: Objective, state: Vector) -> Vector:
+        gradient, product = objective.linearize(state)
+        return -gradient - self.h / 2 * product(gradient)
+
+
+class ThirdOrder(RateFlow):
+    r"""The third-order flow (paper, eq. third_order_modified_vector_field): one-step error $O(h^4)$.
+
+    $$\dot\theta = -g - \tfrac h2 H g - h^2\left(\tfrac13 H^2 g + \tfrac1{12}\, g^T (\nabla^3 E)\, g\right)$$
+
+    The contraction is the whole vector $\nabla^3 E[g, g]$, cross terms included (erratum 6).
+
+    Args:
+        h: The learning rate of the descent that is modelled.
+
+    Raises:
+        ValueError: For an h that isn't finite and above 0.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.flows.ThirdOrder(h=0.3).field(pf.functions.quadratic([[1.0]]), [1.0])
+        Array([-1.18], dtype=float64)
+    """
+
+    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+        z = _checks.inexact("z", z, jnp.zeros(()))
+        return -(1 + z / 2 + z**2 / 3)
+
+    @eqx.filter_jit
+    def field(self, objective: Objective, state: Vector) -> Vector:
+        gradient, product = objective.linearize(state)
+        once = product(gradient)
+        third = objective.third(state, gradient, gradient)
+        return -gradient - self.h / 2 * once - self.h**2 * (product(once) / 3 + third / 12)
+
+
+class BackwardError(RateFlow):
+    r"""The modified flow of any order n, every non-principal term included: one-step error $O(h^{n+2})$.
+
+    The step of descent is $e^{h\,d/dt} = 1 + \Delta$, with $\Delta$ the forward difference along descent, so
+    $h\,d/dt = \log(1+\Delta)$ and, with $\Delta\theta = -h g$,
+
+    $$\dot\theta = \frac1h\sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k\theta = -\sum_{j=0}^{n} w_j\, g(\theta_j),$$
+
+    where $\theta_0 = \theta, \theta_1, \dots, \theta_n$ are iterates of descent from $\theta$: n + 1 gradients and no Hessian.
+    Order 0 is the negative gradient flow; orders 1 and 2 differ from the IGR and third-order flows by terms
+    beyond their order.
+
+    Args:
+        h: The learning rate of the descent that is modelled.
+        order: The power of h that the field is exact to.
+
+    Raises:
+        ValueError: For an h that isn't finite and above 0, or an order that isn't a whole number from 0.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[1.0]])
+        >>> pf.flows.BackwardError(h=0.3, order=2).field(bowl, [1.0]).round(12)
+        Array([-1.18], dtype=float64)
+    """
+
+    order: int = eqx.field(static=True)
+
+    def __check_init__(self):
+        _checks.whole("order", self.order, least=0)
+
+    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+        r"""Returns $-\sum_{p=0}^n z^p/(p+1)$ (paper, theorem 3.1)."""
+        z = _checks.inexact("z", z, jnp.zeros(()))
+        return -jnp.polyval(1 / jnp.arange(self.order + 1, 0, -1, dtype=z.dtype), z)
+
+    @eqx.filter_jit
+    def field(self, objective: Objective, state: Vector) -> Vector:
+        terms = range(self.order + 1)
+        # w_j collects g(theta_j) over all differences: sum over k >= j of (-1)^j C(k, j) / (k + 1).
+        weights = [(-1) ** j * sum(comb(k, j) / (k + 1) for k in terms[j:]) for j in terms]
+
+        def accumulate(theta, weight):
+            gradient = objective.gradient(theta)
+            return theta - self.h * gradient, weight * gradient
+
+        state = objective.flat("theta", state)
+        _, weighted = lax.scan(accumulate, state, jnp.asarray(weights, state.dtype))
+        return -jnp.sum(weighted, axis=0)

@@ -1,0 +1,52 @@
+"""Flows on quadratics in closed form."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Inexact
+
+from principalflow import _checks
+from principalflow.flows._flow import SpectralFlow
+
+
+def solve_quadratic(
+    flow: SpectralFlow, A: ArrayLike, b: ArrayLike, theta: ArrayLike, times: ArrayLike
+) -> Inexact[Array, "times D"]:
+    r"""Returns a spectral flow's solution on $E = \frac12\theta^T A\theta + b^T\theta$, in closed form.
+
+    In each eigendirection, with $a = \lambda\,\alpha(h\lambda)$,
+    $$\theta(t)\cdot u = e^{at}\,(\theta(0)\cdot u) + \frac{e^{at}-1}{\lambda}\,(b\cdot u),$$
+    and $t\,\alpha(0)\,(b\cdot u)$ for the last term where $\lambda = 0$. The paper's remark 3.1 prints another last term,
+    which is not a solution (erratum 2). For the principal flow this is descent itself at times $nh$.
+
+    Args:
+        flow: A flow with a coefficient `alpha`.
+        A: The symmetric Hessian (D, D).
+        b: The linear term (D,).
+        theta: The start (D,).
+        times: The times, one or several.
+
+    Returns:
+        The parameters at each time.
+
+    Raises:
+        ValueError: For an A that isn't square, or vectors that don't fit it.
+
+    Example:
+        >>> import principalflow as pf
+        >>> flow = pf.flows.Principal(h=1.2)
+        >>> pf.flows.solve_quadratic(flow, [[1.0]], [-0.6], [0.0], times=[1.2, 2.4]).real.round(9)
+        Array([[0.72 ],
+               [0.576]], dtype=float64)
+    """
+    like = jnp.zeros(())
+    A, b, theta = (_checks.inexact(n, x, like) for n, x in (("A", A), ("b", b), ("theta", theta)))
+    times = jnp.atleast_1d(_checks.inexact("times", times, like))
+    if A.ndim != 2 or not (A.shape[0] == A.shape[1] == b.size == theta.size):
+        raise ValueError(f"A must be (D, D), b and theta (D,), got {A.shape}, {b.shape}, {theta.shape}.")
+    values, vectors = jnp.linalg.eigh(A)
+    alpha = flow.alpha(flow.learning_rate * values)
+    exponent = times[:, None] * (values * alpha)
+    # (e^(at) - 1)/lambda = t alpha (e^x - 1)/x at x = at, which has no trouble at lambda = 0.
+    growth = jnp.where(exponent == 0, 1, jnp.expm1(exponent) / jnp.where(exponent == 0, 1, exponent))
+    along = jnp.exp(exponent) * (vectors.T @ theta) + times[:, None] * alpha * growth * (vectors.T @ b)
+    return jnp.einsum("ti,di->td", along, vectors, precision=jax.lax.Precision.HIGHEST)

@@ -1,0 +1,83 @@
+"""The paper's analytic objectives."""
+
+import jax.numpy as jnp
+from jaxtyping import ArrayLike
+
+from principalflow import _checks
+from principalflow.objective import Objective, Vector
+
+
+def quadratic(A: ArrayLike, b: ArrayLike | None = None) -> Objective:
+    r"""Returns $E(\theta) = \frac12 \theta^T A \theta + b^T \theta$, whose Hessian is $A$ (paper, section 3).
+
+    The paper's figures use $\theta^T A \theta$ without the half: give twice their matrix (erratum 8).
+
+    Args:
+        A: A symmetric (D, D) matrix.
+        b: The linear term (D,); zero if left out.
+
+    Returns:
+        An objective that starts at the vector of ones.
+
+    Raises:
+        ValueError: For an A that isn't square, symmetric and finite, or a b of another length.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[2.0, 0.0], [0.0, 0.02]])
+        >>> bowl.value([1.0, 1.0])
+        Array(1.01, dtype=float64)
+    """
+    like = jnp.zeros(())
+    A = _checks.inexact("A", A, like)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or A.size == 0:
+        raise ValueError(f"A must be a square matrix, got shape {A.shape}.")
+    _checks.finite("A", A)
+    if not jnp.allclose(A, A.T):
+        raise ValueError("A must be symmetric: it is the Hessian.")
+    b = jnp.zeros(A.shape[0], A.dtype) if b is None else _checks.inexact("b", b, like)
+    if b.shape != A.shape[:1]:
+        raise ValueError(f"b must have shape {A.shape[:1]} to go with A, got {b.shape}.")
+    _checks.finite("b", b)
+    return Objective(lambda theta: 0.5 * theta @ (A @ theta) + b @ theta, jnp.ones(A.shape[0], A.dtype))
+
+
+def banana() -> Objective:
+    r"""Returns the banana function $E(x, y) = (1-x)^2 + 100 (y-x^2)^2$ (paper, fig. banana; Rosenbrock 1960).
+
+    Its minimum is (1, 1), at the bottom of a curved valley; it starts at (1.3, 1.5), on the valley's wall.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.functions.banana().gradient([1.0, 1.0])
+        Array([0., 0.], dtype=float64)
+    """
+
+    def loss(theta: Vector):
+        x, y = theta
+        return (1 - x) ** 2 + 100 * (y - x**2) ** 2
+
+    return Objective(loss, jnp.array([1.3, 1.5]))
+
+
+def cosine_valley() -> Objective:
+    r"""Returns $\cos\theta + \theta$ left of zero and $2(\theta/3)^2 + 1 + \theta/3$ right of it (paper, fig. 1d_cosine).
+
+    The paper prints the right piece as "(theta/3)^22 + 1 + theta/3" (erratum 9). The function is
+    holomorphic on each side of Re theta = 0 and continuous there, with a jump of the slope from 1 to 1/3.
+    It never decreases to the right: its stationary points are the inflections at -3 pi/2, -7 pi/2, ...
+    where flows that come from the right stop (erratum 11).
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.functions.cosine_valley().value([3.0])
+        Array(4., dtype=float64)
+    """
+
+    def loss(theta: Vector):
+        (x,) = theta
+        left = jnp.cos(x) + x
+        right = 2 * (x / 3) ** 2 + 1 + x / 3
+        return jnp.where(x.real < 0, left, right)
+
+    return Objective(loss, jnp.array([2.0]), holomorphic=True)

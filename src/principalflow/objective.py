@@ -1,0 +1,281 @@
+"""E(theta): a loss over a pytree of parameters, with the derivatives that flows and spectra need."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, ArrayLike, Inexact, PyTree
+
+from principalflow import _checks
+
+Vector = Inexact[Array, " D"]
+Block = Inexact[Array, "D k"]
+
+# Columns of the dense Hessian that are computed at once: enough to fill the machine,
+# few enough that the tangents stay far below the size of the Hessian itself.
+_HESSIAN_COLUMNS = 64
+
+
+class Objective(eqx.Module):
+    r"""A loss $E(\theta)$ and its derivatives at flat parameters.
+
+    Without data, `loss(params)` is the loss. With data, `loss(params, batch)` is the mean over the
+    samples of `batch`, and everything here is the exact mean over all samples: chunks are weighted
+    by their size, the ragged last one included.
+
+    At complex `theta` all derivatives are the holomorphic ones, which the principal flow needs
+    (paper, section 3). `loss` must then be built of holomorphic operations.
+
+    Args:
+        loss: `loss(params)` or `loss(params, batch)`, returning a scalar.
+        params: Any pytree; its floating leaves are the parameters, all else is passed through.
+        data: None, or a pytree of arrays whose leading axes all count the samples.
+        chunk: The most samples to evaluate at once, which bounds memory; None for all.
+        holomorphic: False to have the loss checked before a complex flow runs on it (the default),
+            True to vouch for it, as for a loss that is holomorphic piece by piece.
+
+    Raises:
+        ValueError: For no or non-finite parameters, empty or ragged data, chunk below 1, or a loss
+            that doesn't return a scalar.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> def loss(params, batch):
+        ...     inputs, targets = batch
+        ...     return jnp.mean((inputs * params["w"] + params["b"] - targets) ** 2)
+        >>> inputs = jnp.arange(5.0)
+        >>> data = (inputs, 2 * inputs)
+        >>> objective = pf.Objective(loss, {"w": jnp.array(1.0), "b": jnp.array(0.0)}, data, chunk=2)
+        >>> objective.theta
+        Array([0., 1.], dtype=float64)
+        >>> objective.gradient(objective.theta)
+        Array([ -4., -12.], dtype=float64)
+    """
+
+    theta: Vector
+    _loss: Callable
+    _unravel: Callable
+    _rest: PyTree
+    _data: PyTree
+    _chunk: int | None = eqx.field(static=True)
+    vouched_holomorphic: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        loss: Callable,
+        params: PyTree,
+        data: PyTree = None,
+        chunk: int | None = None,
+        holomorphic: bool = False,
+    ):
+        if not callable(loss):
+            raise ValueError(f"loss must be a function of the parameters, got {loss!r}.")
+        self._loss = loss
+        self.theta, self._unravel, self._rest = _flatten(params)
+        self._data = _checked_data(data)
+        self._chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
+        self.vouched_holomorphic = holomorphic
+        self._check_scalar_loss()
+
+    def unravel(self, theta: Vector) -> PyTree:
+        """Returns the pytree of parameters that `theta` is the flat form of."""
+        return eqx.combine(self._unravel(theta), self._rest)
+
+    @property
+    def samples(self) -> int | None:
+        """The number of samples, or None without data."""
+        leaves = jax.tree.leaves(self._data)
+        return leaves[0].shape[0] if leaves else None
+
+    def first(self, samples: int) -> "Objective":
+        """Returns the same loss over the first `samples` samples only (all, without data)."""
+        data = jax.tree.map(lambda leaf: leaf[:samples], self._data)
+        return eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
+
+    def value(self, theta: ArrayLike) -> Inexact[Array, ""]:
+        """Returns the loss $E$ at `theta`.
+
+        Raises:
+            ValueError: For a `theta` that isn't a vector of `len(objective.theta)` numbers.
+        """
+        return _value(self, self.flat("theta", theta))
+
+    def gradient(self, theta: ArrayLike) -> Vector:
+        r"""Returns the gradient $g = \nabla E$ at `theta`."""
+        return self.value_and_gradient(theta)[1]
+
+    def value_and_gradient(self, theta: ArrayLike) -> tuple[Inexact[Array, ""], Vector]:
+        """Returns the loss and its gradient at `theta`, for the price of the gradient."""
+        return _value_and_gradient(self, self.flat("theta", theta))
+
+    def hvp(self, theta: ArrayLike, v: ArrayLike) -> Vector | Block:
+        r"""Returns the Hessian product $\nabla^2 E\, v$ at `theta`, by forward over reverse mode.
+
+        Args:
+            theta: Where to take the Hessian.
+            v: A vector (D,), or a block (D, k) whose columns are multiplied at once.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import principalflow as pf
+            >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.0, 3.0])))
+            >>> bowl.hvp(bowl.theta, jnp.array([1.0, 1.0]))
+            Array([1., 3.], dtype=float64)
+        """
+        return _hvp(self, self.flat("theta", theta), self._columns("v", v))
+
+    def hessian(self, theta: ArrayLike) -> Inexact[Array, "D D"]:
+        r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D."""
+        return _hessian(self, self.flat("theta", theta))
+
+    def third(self, theta: ArrayLike, u: ArrayLike, v: ArrayLike) -> Vector | Block:
+        r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
+
+        With $u = v = g$ it is the paper's $\nabla E^T (\nabla^3 E) \nabla E$ (section 3), whole:
+        nested forward mode over the gradient, with no dense tensor. Blocks are taken column by column.
+
+        Raises:
+            ValueError: For wrong shapes, or blocks with different numbers of columns.
+        """
+        theta = self.flat("theta", theta)
+        u, v = self._columns("u", u), self._columns("v", v)
+        if u.shape != v.shape:
+            raise ValueError(f"u and v must have the same shape, got {u.shape} and {v.shape}.")
+        return _third(self, theta, u, v)
+
+    def linearize(self, theta: ArrayLike) -> tuple[Vector, Callable[[Vector], Vector]]:
+        """Returns the gradient at `theta` and the function `v -> Hessian v` there.
+
+        Where all samples are evaluated at once the products share one forward and backward pass,
+        which halves their price; with chunks each product makes its own, to keep memory bounded.
+        """
+        theta = self.flat("theta", theta)
+        if self._in_one_piece:
+            return jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
+        return self.gradient(theta), lambda v: _hvp(self, theta, v)
+
+    def flat(self, name: str, theta: ArrayLike) -> Vector:
+        """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""
+        array = _checks.inexact(name, theta, self.theta)
+        if array.shape != self.theta.shape:
+            raise ValueError(
+                f"{name} must be flat with shape {self.theta.shape}, got shape {array.shape}. "
+                "objective.theta is the flat form of the parameters that the objective was made with."
+            )
+        return array
+
+    def _columns(self, name: str, v: ArrayLike) -> Array:
+        array = _checks.inexact(name, v, self.theta)
+        if array.ndim not in (1, 2) or array.shape[0] != self.theta.size:
+            size = self.theta.size
+            raise ValueError(f"{name} must have shape ({size},) or ({size}, k), got {array.shape}.")
+        return array
+
+    @property
+    def _in_one_piece(self) -> bool:
+        return self.samples is None or self._chunk is None or self._chunk >= self.samples
+
+    def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
+        params = self.unravel(theta)
+        return self._loss(params) if batch is None else self._loss(params, batch)
+
+    def _gradient_of_batch(self, theta: Vector, batch: PyTree) -> Vector:
+        return jax.grad(self._of_batch, holomorphic=jnp.iscomplexobj(theta))(theta, batch)
+
+    def _mean(self, quantity: Callable[[PyTree], PyTree]) -> PyTree:
+        """Returns the mean over all samples of `quantity(batch)`, itself a mean over its batch."""
+        if self._in_one_piece:
+            return quantity(self._data)
+        samples, chunk = self.samples, self._chunk
+        full, ragged = divmod(samples, chunk)
+
+        def weighted(start, size):
+            batch = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size), self._data)
+            return jax.tree.map(lambda q: q * (size / samples), quantity(batch))
+
+        def add(index, total):
+            return jax.tree.map(jnp.add, total, weighted(index * chunk, chunk))
+
+        total = lax.fori_loop(1, full, add, weighted(0, chunk))
+        return jax.tree.map(jnp.add, total, weighted(full * chunk, ragged)) if ragged else total
+
+    def _check_scalar_loss(self) -> None:
+        shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self._chunk or 1)._data), self)
+        if getattr(shape, "shape", None) != ():
+            raise ValueError(f"loss must return a scalar array, got {shape}.")
+
+
+@eqx.filter_jit
+def _value(objective: Objective, theta: Vector):
+    return objective._mean(lambda batch: objective._of_batch(theta, batch))
+
+
+@eqx.filter_jit
+def _value_and_gradient(objective: Objective, theta: Vector):
+    both = jax.value_and_grad(objective._of_batch, holomorphic=jnp.iscomplexobj(theta))
+    return objective._mean(lambda batch: both(theta, batch))
+
+
+@eqx.filter_jit
+def _hvp(objective: Objective, theta: Vector, v: Vector | Block) -> Vector | Block:
+    if v.ndim == 2:  # theta is not batched, so all columns share one forward and backward pass
+        return jax.vmap(lambda column: _hvp(objective, theta, column), 1, 1)(v)
+    if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
+        return lax.complex(_hvp(objective, theta, v.real), _hvp(objective, theta, v.imag))
+
+    def product(batch):
+        gradient = lambda t: objective._gradient_of_batch(t, batch)  # noqa: E731
+        return jax.jvp(gradient, (theta,), (v.astype(theta.dtype),))[1]
+
+    return objective._mean(product)
+
+
+@eqx.filter_jit
+def _third(objective: Objective, theta: Vector, u: Vector | Block, v: Vector | Block) -> Vector | Block:
+    if v.ndim == 2:
+        return jax.vmap(lambda a, b: _third(objective, theta, a, b), 1, 1)(u, v)
+    u, v = u.astype(theta.dtype), v.astype(theta.dtype)
+
+    def contracted(batch):
+        gradient = lambda t: objective._gradient_of_batch(t, batch)  # noqa: E731
+        product = lambda t: jax.jvp(gradient, (t,), (v,))[1]  # noqa: E731
+        return jax.jvp(product, (theta,), (u,))[1]
+
+    return objective._mean(contracted)
+
+
+@eqx.filter_jit
+def _hessian(objective: Objective, theta: Vector) -> Inexact[Array, "D D"]:
+    product = objective.linearize(theta)[1]
+    identity = jnp.eye(theta.size, dtype=theta.dtype)
+    return lax.map(product, identity, batch_size=min(theta.size, _HESSIAN_COLUMNS)).T
+
+
+def _flatten(params: PyTree) -> tuple[Vector, Callable, PyTree]:
+    """Splits `params` into a flat vector of one dtype, its inverse, and the leaves that aren't floating."""
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float | complex) else leaf, params)
+    floating, rest = eqx.partition(params, eqx.is_inexact_array_like)
+    leaves = jax.tree.leaves(floating)
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise ValueError("params must hold at least one floating-point number, got none.")
+    dtype = jnp.result_type(*leaves)
+    theta, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), floating))
+    _checks.finite("params", theta)
+    return theta, unravel, rest
+
+
+def _checked_data(data: Any) -> PyTree:
+    if data is None:
+        return None
+    data = jax.tree.map(jnp.asarray, data)
+    lengths = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)]
+    if not lengths or None in lengths or 0 in lengths:
+        raise ValueError(f"data must be arrays with at least one sample along their first axis, got lengths {lengths}.")
+    if len(set(lengths)) > 1:
+        raise ValueError(f"data must have one length along all first axes, got {lengths}.")
+    return data

@@ -1,0 +1,169 @@
+"""f(H) v from Hessian products alone, by Krylov projection with an error estimate."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, ArrayLike, Bool, Float, Inexact, Int
+
+from principalflow import _checks
+from principalflow.objective import Objective, Vector
+
+Projected = Inexact[Array, "m m"]
+
+# The projected function is evaluated after every so many products: often enough to stop early,
+# seldom enough that the small matrices cost little beside the products.
+_PRODUCTS_PER_CHECK = 5
+
+
+class Applied(eqx.Module):
+    """A matrix function times a vector, and how well it is known.
+
+    Attributes:
+        vector: f(H) v.
+        error: Estimated error of `vector`, relative to its norm.
+        products: Hessian products spent.
+        converged: Whether `error` is within the tolerance that was asked for.
+    """
+
+    vector: Vector
+    error: Float[Array, ""]
+    products: Int[Array, ""]
+    converged: Bool[Array, ""]
+
+
+def apply(
+    objective: Objective,
+    theta: ArrayLike,
+    f: Callable[[Array], Array],
+    v: ArrayLike,
+    rtol: float = 1e-8,
+    max_products: int = 100,
+) -> Applied:
+    r"""Returns $f(H) v$ for the Hessian $H$ at `theta`, without forming $H$.
+
+    $f(H) v \approx \|v\| V_m f(T_m) e_1$, where $V_m$ is an orthonormal basis of the Krylov space of
+    $(H, v)$ and $T_m$ is $H$ projected on it: Lanczos at real theta, Arnoldi at complex theta, where $H$
+    is complex-symmetric and not Hermitian; both fully reorthogonalised.
+
+    Args:
+        objective: The loss.
+        theta: Where to take the Hessian, real or complex.
+        f: A function of arrays of eigenvalues, made of JAX operations. At complex theta it is
+            applied through the eigenvectors of $T_m$, whose conditioning goes into the error.
+        v: The vector (D,).
+        rtol: Stop when the change over the last products is below `rtol` relative to the result.
+        max_products: Stop after this many products in any case.
+
+    Returns:
+        An `Applied` with `vector`, `error`, `products` and `converged`.
+
+    Raises:
+        ValueError: For rtol not above 0, max_products below 1, or a wrong or non-finite theta or v.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.0, 4.0, 9.0])))
+        >>> result = pf.spectrum.apply(bowl, bowl.theta, jnp.sqrt, jnp.ones(3))
+        >>> result.vector.round(6)
+        Array([1., 2., 3.], dtype=float64)
+        >>> int(result.products)
+        3
+    """
+    rtol, max_products = _checks.positive("rtol", rtol), _checks.whole("max_products", max_products, least=1)
+    theta, v = objective.flat("theta", theta), objective.flat("v", v)
+    _checks.finite("theta", theta)
+    _checks.finite("v", v)
+    _checks.warn_if_coarse("rtol", rtol, theta.dtype)
+    return _apply(objective, theta, f, v, jnp.asarray(rtol), max_products)
+
+
+def krylov(
+    product: Callable[[Vector], Vector],
+    v: Vector,
+    coefficients: Callable[[Projected], tuple[Inexact[Array, " m"], Float[Array, ""]]],
+    rtol: Float[Array, ""] | float,
+    max_products: int,
+    symmetric: bool,
+) -> Applied:
+    """Returns f(H) v from `product` and a function of the projected matrix.
+
+    Args:
+        product: v -> H v, linear.
+        v: The vector; its dtype is the dtype of the basis.
+        coefficients: T -> f(T) e_1 and its relative rounding error.
+        rtol: The relative tolerance.
+        max_products: The largest size of the basis.
+        symmetric: Whether H is real and symmetric, so that T is tridiagonal up to rounding.
+    """
+    size = min(max_products, v.size)
+    eps = jnp.finfo(v.dtype).eps
+    length = jnp.linalg.norm(v)
+    basis = jnp.zeros((size + 1, v.size), v.dtype).at[0].set(v / jnp.where(length > 0, length, 1))
+    T = jnp.zeros((size + 1, size), v.dtype)
+
+    def extend(k, basis_and_T):
+        basis, T = basis_and_T
+        w = product(basis[k])
+        column = jnp.zeros(size + 1, v.dtype)
+        for _ in range(2):  # classical Gram-Schmidt, twice is enough
+            overlap = basis.conj() @ w
+            w, column = w - overlap @ basis, column + overlap
+        below = jnp.linalg.norm(w)
+        # The Krylov space is exhausted: what is left is rounding, and the result is exact.
+        below = jnp.where(below > 100 * eps * jnp.linalg.norm(column), below, 0)
+        basis = basis.at[k + 1].set(w / jnp.where(below > 0, below, 1) * (below > 0))
+        return basis, T.at[:, k].set(column.at[k + 1].add(below))
+
+    def leading(T, k):
+        inside = jnp.arange(size) < k
+        projected = jnp.where(inside[:, None] & inside[None, :], T[:size], 0)
+        # What is not filled yet is decoupled; T[0, 0] lies in H's field of values, so f is defined there.
+        projected = projected + jnp.diag(jnp.where(inside, 0, T[0, 0]))
+        return (projected + projected.T) / 2 if symmetric else projected
+
+    def unfinished(state):
+        k, _, T, _, error = state
+        exhausted = (k > 0) & (T[k, k - 1] == 0)
+        return (k < size) & (error > rtol) & ~exhausted
+
+    def more(state):
+        k, basis, T, previous, _ = state
+        until = jnp.minimum(k + _PRODUCTS_PER_CHECK, size)
+        basis, T = lax.fori_loop(k, until, extend, (basis, T))
+        current, rounding = coefficients(leading(T, until))
+        scale = jnp.linalg.norm(current)
+        change = jnp.linalg.norm(current - previous) / jnp.where(scale > 0, scale, 1)
+        exact = (until == v.size) | (T[until, until - 1] == 0)
+        error = jnp.where(exact, 0, change) + rounding
+        return until, basis, T, current, error.astype(v.real.dtype)
+
+    nothing = jnp.zeros(size, jax.eval_shape(coefficients, T[:size])[0].dtype)
+    infinite = jnp.asarray(jnp.inf, v.real.dtype)
+    k, basis, _, current, error = lax.while_loop(unfinished, more, (0, basis, T, nothing, infinite))
+    error = jnp.where(length > 0, error, 0)
+    return Applied(length * (current @ basis[:size]), error, k, error <= rtol)
+
+
+@eqx.filter_jit
+def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Array, max_products: int):
+    eps = jnp.finfo(theta.dtype).eps
+
+    def from_eigh(T):
+        values, vectors = jnp.linalg.eigh(T)
+        return (vectors * f(values)) @ vectors[0], eps
+
+    def from_eig(T):
+        values, vectors = jnp.linalg.eig(T)
+        first = jnp.linalg.solve(vectors, jnp.eye(1, T.shape[0], dtype=T.dtype)[0])
+        return (vectors * f(values)) @ first, eps * jnp.linalg.cond(vectors)
+
+    product = objective.linearize(theta)[1]
+    if jnp.iscomplexobj(theta):
+        return krylov(product, v.astype(theta.dtype), from_eig, rtol, max_products, symmetric=False)
+    if jnp.iscomplexobj(v):
+        raise ValueError(f"v must be real where theta is real, got dtype {v.dtype}.")
+    return krylov(product, v.astype(theta.dtype), from_eigh, rtol, max_products, symmetric=True)
