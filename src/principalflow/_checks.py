@@ -5,10 +5,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
+
+# What a user may give for an array of numbers.
+Numbers = ArrayLike | Sequence[Any]
 
 
 class PrecisionWarning(UserWarning):
@@ -46,7 +49,7 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {listed}, got {value!r}.")
 
 
-def inexact(name: str, value: ArrayLike, like: Array) -> Array:
+def inexact(name: str, value: Numbers, like: Array) -> Array:
     """Returns `value` as a real or complex floating array; whole numbers take the dtype of `like`."""
     try:
         array = jnp.asarray(value)
@@ -61,7 +64,7 @@ def inexact(name: str, value: ArrayLike, like: Array) -> Array:
 
 def finite(name: str, value: Array) -> None:
     """Raises if a concrete array has an entry that is not finite."""
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return
     bad = int(jnp.sum(~jnp.isfinite(value)))
     if bad:

@@ -7,6 +7,7 @@ Two tests, both numerical, on a few samples at a point near `theta` but off the 
 2. They do not find `relu` or `max`: those are holomorphic on either side of their kink, and a point
    is never on it. So the loss is evaluated once more with every `max`, comparison and the like taken
    the other way. In a stable log-sum-exp that changes nothing; in a relu network it does.
+   (The bodies of scan, while and cond are not looked into.)
 """
 
 from collections.abc import Callable
@@ -36,7 +37,7 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
     """Raises a ValueError, with the causes and their replacements, unless the loss is holomorphic near theta."""
     if objective.vouched_holomorphic:
         return
-    loss = objective.first(_SAMPLES).value
+    loss = objective.first(min(_SAMPLES, objective.chunk or _SAMPLES)).value  # in one piece
     near, direction = _probe(theta)
     try:
         jaxpr = jax.make_jaxpr(loss)(near)
@@ -50,7 +51,8 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
     violation = jnp.abs(across - 1j * along)
     if violation > tolerance * (jnp.abs(along) + jnp.abs(across)):
         raise ValueError(
-            f"The loss violates the Cauchy-Riemann equations by {violation:.1e} (derivative {abs(along):.1e}). {_ADVICE}"
+            f"The loss violates the Cauchy-Riemann equations by {violation:.1e} "
+            f"at a derivative of {abs(along):.1e}. {_ADVICE}"
         )
 
     value = loss(near)
@@ -63,15 +65,19 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
 def _probe(theta: Vector) -> tuple[Vector, Vector]:
     """A point off the real axis by a hundredth of theta's size, and a direction of theta's size."""
     random = np.random.default_rng(0)
-    theta = np.asarray(theta)
-    scale = max(np.sqrt(np.mean(np.abs(theta) ** 2)), 1e-3)
-    offset, direction = scale * (random.standard_normal((2, theta.size)) + 1j * random.standard_normal((2, theta.size)))
-    dtype = np.result_type(theta.dtype, np.complex64)
-    return jnp.asarray(theta + 0.01 * offset, dtype), jnp.asarray(direction, dtype)
+    scale = max(float(jnp.sqrt(jnp.mean(jnp.abs(theta) ** 2))), 1e-3)
+    parts = scale * random.standard_normal((4, theta.size))
+    dtype = jnp.promote_types(theta.dtype, jnp.complex64)
+    offset, direction = (jnp.asarray(parts[i] + 1j * parts[i + 1], dtype) for i in (0, 2))
+    return theta + 0.01 * offset, direction
 
 
 def _other_way(primitive: Any) -> Callable:
-    return lambda _, *operands, **params: primitive.bind(*operands, **params)
+    def other(out, *operands, **params):
+        taken = primitive.bind(*operands, **params)
+        return jnp.where(jnp.isfinite(taken), taken, out)  # max(x, -inf) is no switch
+
+    return other
 
 
 # For each operation that switches between pieces of a function: the same with the other piece taken.
@@ -89,14 +95,8 @@ _OTHER_PIECE: dict[str, Callable] = {
     "floor": lambda out, operand: out + 1,
     "ceil": lambda out, operand: out - 1,
     "round": lambda out, operand, **_: out + 1,
-    "gt": lambda out, *_: ~out,
-    "lt": lambda out, *_: ~out,
-    "ge": lambda out, *_: ~out,
-    "le": lambda out, *_: ~out,
 }
-# Functions with derivatives of their own are taken as they are (softplus wraps its imaginary part
-# into (-pi, pi], which is no kink), except these.
-_CUSTOM_KINKS = ("relu", "relu6")
+_COMPARISONS = ("gt", "lt", "ge", "le")
 
 
 class _Switches:
@@ -105,7 +105,8 @@ class _Switches:
     def __init__(self):
         self.found: set[str] = set()
 
-    def evaluate(self, jaxpr, consts, arguments: list[Array], tainted=None, name="") -> list[Array]:
+    def evaluate(self, jaxpr, consts, arguments: list[Array], tainted=None, within="", custom=False) -> list[Array]:
+        """Returns the outputs; `within` names the function evaluated, `custom` says if it has its own derivative."""
         values = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, arguments, strict=True))
         depends = {v for v, t in zip(jaxpr.invars, tainted or [True] * len(arguments), strict=True) if t}
 
@@ -115,25 +116,31 @@ class _Switches:
         for equation in jaxpr.eqns:
             operands = [read(v) for v in equation.invars]
             taint = [not isinstance(v, jex.core.Literal) and v in depends for v in equation.invars]
-            outputs = self._apply(equation, operands, taint, name)
+            outputs = self._apply(equation, operands, taint, within, custom)
             values.update(zip(equation.outvars, outputs, strict=True))
             if any(taint):
                 depends.update(equation.outvars)
         return [read(v) for v in jaxpr.outvars]
 
-    def _apply(self, equation, operands, taint, name) -> list[Array]:
+    def _apply(self, equation, operands, taint, within, custom) -> list[Array]:
         primitive, params = equation.primitive, equation.params
         inner = params.get("jaxpr") or params.get("call_jaxpr")
         if inner is not None and primitive.name not in ("scan", "while", "cond"):
             closed = inner if hasattr(inner, "consts") else jex.core.ClosedJaxpr(inner, ())
-            called = params.get("name", name)
-            if primitive.name.startswith("custom_") and called not in _CUSTOM_KINKS:
-                return jex.core.jaxpr_as_fun(closed)(*operands)
-            # jnp's own helpers, such as _where, say less than the function that called them.
-            called = name if called.startswith("_") else called
-            return self.evaluate(closed.jaxpr, closed.consts, operands, taint, called)
+            called = params.get("name", "_")
+            within = within if called.startswith("_") else called  # _where says less than its caller
+            custom = custom or primitive.name.startswith("custom_")
+            return self.evaluate(closed.jaxpr, closed.consts, operands, taint, within, custom)
         outputs = primitive.bind(*operands, **params)
-        if primitive.name in _OTHER_PIECE and any(taint):
-            self.found.add(f"{primitive.name} in {name}" if name else primitive.name)
-            outputs = _OTHER_PIECE[primitive.name](outputs, *operands, **params)
+        if any(taint):
+            outputs = self._switch(primitive.name, outputs, operands, params, within, custom)
         return list(outputs) if primitive.multiple_results else [outputs]
+
+    def _switch(self, name, outputs, operands, params, within, custom):
+        # In a function with a derivative of its own a comparison need not be a kink:
+        # softplus only wraps its imaginary part into (-pi, pi] by one.
+        comparison = name in _COMPARISONS and not custom
+        if not comparison and name not in _OTHER_PIECE:
+            return outputs
+        self.found.add(f"{name} in {within}" if within else name)
+        return ~outputs if comparison else _OTHER_PIECE[name](outputs, *operands, **params)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Inexact
+from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
@@ -29,7 +29,7 @@ class Path:
     message: str
 
 
-def descend(objective: Objective, theta: ArrayLike, h: float, steps: int) -> Path:
+def descend(objective: Objective, theta: _checks.Numbers, h: float, steps: int) -> Path:
     r"""Runs gradient descent, $\theta_t = \theta_{t-1} - h \nabla E(\theta_{t-1})$ (paper, eq. 1).
 
     It stops at the first iterate whose parameters or loss are not finite, and says so.

@@ -1,13 +1,12 @@
 """The paper's analytic objectives."""
 
 import jax.numpy as jnp
-from jaxtyping import ArrayLike
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
 
 
-def quadratic(A: ArrayLike, b: ArrayLike | None = None) -> Objective:
+def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective:
     r"""Returns $E(\theta) = \frac12 \theta^T A \theta + b^T \theta$, whose Hessian is $A$ (paper, section 3).
 
     The paper's figures use $\theta^T A \theta$ without the half: give twice their matrix (erratum 8).
@@ -61,7 +60,7 @@ def banana() -> Objective:
 
 
 def cosine_valley() -> Objective:
-    r"""Returns $\cos\theta + \theta$ left of zero and $2(\theta/3)^2 + 1 + \theta/3$ right of it (paper, fig. 1d_cosine).
+    r"""Returns $\cos\theta + \theta$ left of zero, $2(\theta/3)^2 + 1 + \theta/3$ right of it (paper, fig. 1d_cosine).
 
     The paper prints the right piece as "(theta/3)^22 + 1 + theta/3" (erratum 9). The function is
     holomorphic on each side of Re theta = 0 and continuous there, with a jump of the slope from 1 to 1/3.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Inexact, PyTree
+from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks
 
@@ -62,7 +62,7 @@ class Objective(eqx.Module):
     _unravel: Callable
     _rest: PyTree
     _data: PyTree
-    _chunk: int | None = eqx.field(static=True)
+    chunk: int | None = eqx.field(static=True)
     vouched_holomorphic: bool = eqx.field(static=True)
 
     def __init__(
@@ -78,7 +78,7 @@ class Objective(eqx.Module):
         self._loss = loss
         self.theta, self._unravel, self._rest = _flatten(params)
         self._data = _checked_data(data)
-        self._chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
+        self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = holomorphic
         self._check_scalar_loss()
 
@@ -97,7 +97,7 @@ class Objective(eqx.Module):
         data = jax.tree.map(lambda leaf: leaf[:samples], self._data)
         return eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
 
-    def value(self, theta: ArrayLike) -> Inexact[Array, ""]:
+    def value(self, theta: _checks.Numbers) -> Inexact[Array, ""]:
         """Returns the loss $E$ at `theta`.
 
         Raises:
@@ -105,15 +105,15 @@ class Objective(eqx.Module):
         """
         return _value(self, self.flat("theta", theta))
 
-    def gradient(self, theta: ArrayLike) -> Vector:
+    def gradient(self, theta: _checks.Numbers) -> Vector:
         r"""Returns the gradient $g = \nabla E$ at `theta`."""
         return self.value_and_gradient(theta)[1]
 
-    def value_and_gradient(self, theta: ArrayLike) -> tuple[Inexact[Array, ""], Vector]:
+    def value_and_gradient(self, theta: _checks.Numbers) -> tuple[Inexact[Array, ""], Vector]:
         """Returns the loss and its gradient at `theta`, for the price of the gradient."""
         return _value_and_gradient(self, self.flat("theta", theta))
 
-    def hvp(self, theta: ArrayLike, v: ArrayLike) -> Vector | Block:
+    def hvp(self, theta: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the Hessian product $\nabla^2 E\, v$ at `theta`, by forward over reverse mode.
 
         Args:
@@ -129,11 +129,11 @@ class Objective(eqx.Module):
         """
         return _hvp(self, self.flat("theta", theta), self._columns("v", v))
 
-    def hessian(self, theta: ArrayLike) -> Inexact[Array, "D D"]:
+    def hessian(self, theta: _checks.Numbers) -> Inexact[Array, "D D"]:
         r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D."""
         return _hessian(self, self.flat("theta", theta))
 
-    def third(self, theta: ArrayLike, u: ArrayLike, v: ArrayLike) -> Vector | Block:
+    def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
 
         With $u = v = g$ it is the paper's $\nabla E^T (\nabla^3 E) \nabla E$ (section 3), whole:
@@ -148,18 +148,18 @@ class Objective(eqx.Module):
             raise ValueError(f"u and v must have the same shape, got {u.shape} and {v.shape}.")
         return _third(self, theta, u, v)
 
-    def linearize(self, theta: ArrayLike) -> tuple[Vector, Callable[[Vector], Vector]]:
+    def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
         """Returns the gradient at `theta` and the function `v -> Hessian v` there.
 
         Where all samples are evaluated at once the products share one forward and backward pass,
         which halves their price; with chunks each product makes its own, to keep memory bounded.
         """
         theta = self.flat("theta", theta)
-        if self._in_one_piece:
+        if self.samples is None or self.chunk is None or self.chunk >= self.samples:
             return jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
         return self.gradient(theta), lambda v: _hvp(self, theta, v)
 
-    def flat(self, name: str, theta: ArrayLike) -> Vector:
+    def flat(self, name: str, theta: _checks.Numbers) -> Vector:
         """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""
         array = _checks.inexact(name, theta, self.theta)
         if array.shape != self.theta.shape:
@@ -169,16 +169,12 @@ class Objective(eqx.Module):
             )
         return array
 
-    def _columns(self, name: str, v: ArrayLike) -> Array:
+    def _columns(self, name: str, v: _checks.Numbers) -> Array:
         array = _checks.inexact(name, v, self.theta)
         if array.ndim not in (1, 2) or array.shape[0] != self.theta.size:
             size = self.theta.size
             raise ValueError(f"{name} must have shape ({size},) or ({size}, k), got {array.shape}.")
         return array
-
-    @property
-    def _in_one_piece(self) -> bool:
-        return self.samples is None or self._chunk is None or self._chunk >= self.samples
 
     def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
         params = self.unravel(theta)
@@ -189,9 +185,9 @@ class Objective(eqx.Module):
 
     def _mean(self, quantity: Callable[[PyTree], PyTree]) -> PyTree:
         """Returns the mean over all samples of `quantity(batch)`, itself a mean over its batch."""
-        if self._in_one_piece:
+        samples, chunk = self.samples, self.chunk
+        if samples is None or chunk is None or chunk >= samples:
             return quantity(self._data)
-        samples, chunk = self.samples, self._chunk
         full, ragged = divmod(samples, chunk)
 
         def weighted(start, size):
@@ -205,7 +201,7 @@ class Objective(eqx.Module):
         return jax.tree.map(jnp.add, total, weighted(full * chunk, ragged)) if ragged else total
 
     def _check_scalar_loss(self) -> None:
-        shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self._chunk or 1)._data), self)
+        shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or 1)._data), self)
         if getattr(shape, "shape", None) != ():
             raise ValueError(f"loss must return a scalar array, got {shape}.")
 

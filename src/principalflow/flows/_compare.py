@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
 from principalflow import _checks
 from principalflow.descent import descend
@@ -16,7 +16,7 @@ from principalflow.objective import Objective
 
 def compare(
     objective: Objective,
-    theta: ArrayLike,
+    theta: _checks.Numbers,
     h: float,
     steps: int,
     flows: Iterable[Flow] | Mapping[str, Flow],
@@ -58,7 +58,7 @@ def compare(
     """
     named = _named(flows)
     rtol, atol = _checks.positive("rtol", rtol), _checks.non_negative("atol", atol)
-    max_steps = _checks.whole("max_steps", max_steps, least=1)
+    steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
     start = objective.flat("theta", theta)
     for flow in named.values():
         start = check_start(flow, objective, start)
@@ -92,12 +92,11 @@ def _distance(theta: Array, thetas: Array, index: int) -> float:
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:
     if isinstance(flows, Flow):
         flows = [flows]
-    pairs = list(flows.items()) if isinstance(flows, Mapping) else [(type(flow).__name__, flow) for flow in flows]
-    named = dict(pairs)
-    if not pairs or len(named) < len(pairs):
-        names = [name for name, _ in pairs]
+    pairs = flows.items() if isinstance(flows, Mapping) else [(type(flow).__name__, flow) for flow in flows]
+    names = [str(name) for name, _ in pairs]
+    if not names or len(set(names)) < len(names):
         raise ValueError(f"flows must be one or more flows of different names, got {names}; give a dict of names.")
-    return named
+    return dict(zip(names, [flow for _, flow in pairs], strict=True))
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple]) -> Any:

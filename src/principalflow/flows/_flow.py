@@ -4,7 +4,7 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Inexact, PyTree
+from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
@@ -40,13 +40,13 @@ class Flow(eqx.Module):
 
 
 class SpectralFlow(Flow):
-    r"""A flow whose part in each Hessian eigendirection is $\alpha(h\lambda_i)\,(\nabla E^T u_i)\,u_i$ (paper, table 1)."""
+    r"""A flow of the form $\dot\theta = \sum_i \alpha(h\lambda_i)\,(\nabla E^T u_i)\,u_i$ (paper, table 1)."""
 
     @abc.abstractmethod
-    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+    def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns the coefficient at $z = h\lambda$, elementwise (paper, table 1)."""
 
-    def jacobian_eigenvalues(self, lambdas: ArrayLike) -> Inexact[Array, "..."]:
+    def jacobian_eigenvalues(self, lambdas: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns $\lambda\,\alpha(h\lambda)$: the Jacobian's eigenvalues at a critical point (paper, A.4).
 
         The point is attractive in the directions where the real part is negative.

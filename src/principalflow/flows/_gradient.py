@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Inexact
+from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.flows._flow import SpectralFlow
@@ -16,7 +16,7 @@ class _GradientFlow(SpectralFlow):
     def learning_rate(self) -> float:
         return 1.0
 
-    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+    def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return jnp.full_like(_checks.inexact("z", z, jnp.zeros(())), self._sign)
 
     @eqx.filter_jit

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float, Inexact, PyTree
+from jaxtyping import Array, Float, Inexact, PyTree
 
 from principalflow import _checks
 from principalflow._holomorphic import require_holomorphic
@@ -53,7 +53,7 @@ class Solution:
 def integrate(
     flow: Flow,
     objective: Objective,
-    theta: ArrayLike,
+    theta: _checks.Numbers,
     time: float,
     rtol: float = 1e-6,
     atol: float = 1e-9,
@@ -104,16 +104,16 @@ def integrate(
         raise ValueError(f"step goes with solver='euler', and only with it; got step={step!r}, solver={solver!r}.")
     times = _save_times(time, saves)
     theta = check_start(flow, objective, theta)
-    if solver == "euler":
+    chosen = solver_for(rtol) if solver == "auto" else solver
+    if chosen == "euler":
         step = _checks.positive("step", step)
         max_steps = int(np.ceil(time / step)) + 2
     else:
-        solver = solver_for(rtol) if solver == "auto" else solver
         _checks.warn_if_coarse("rtol", rtol, theta.dtype)
-    return solve(flow, objective, theta, times, rtol, atol, solver, step, max_steps)
+    return solve(flow, objective, theta, times, rtol, atol, chosen, step, max_steps)
 
 
-def check_start(flow: Flow, objective: Objective, theta: ArrayLike) -> Array:
+def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
     if not isinstance(flow, Flow):
         raise ValueError(f"flow must be a flow from principalflow.flows, got {flow!r}.")
@@ -150,20 +150,24 @@ def solve(
     if step is None:
         # The whole time at once if that moves the state little; the controller corrects a bold guess.
         step = min(times[-1], 0.1 * float((1 + _norm(state)) / _norm(slope)))
-    numbers = [jnp.asarray(x) for x in (times, rtol, atol, step if times[-1] > 0 else 1.0)]
+    numbers = (times, rtol, atol, step if times[-1] > 0 else 1.0)
+    arrays = tuple(jnp.asarray(number, theta.real.dtype) for number in numbers)
     with warnings.catch_warnings():
         # Explicit solvers are sound on complex states; tests compare them with scipy's.
         warnings.filterwarnings("ignore", message="Complex dtype support in Diffrax")
-        saved, states, last, steps, result = _solve(flow, objective, state, slope, *numbers, solver, max_steps)
+        saved, states, last, steps, result = _solve(flow, objective, state, slope, arrays, solver, max_steps)
 
     status, message = _describe(result, float(times[-1]), int(steps), max_steps)
-    if not _size(last) < (1e3 * (1 + _size(state)) if status == "stuck" else np.inf):
+    if not _size(last) < (10 * (1 + _size(state)) if status == "stuck" else np.inf):
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
         field_error = flow.field_error(objective, last)
         if field_error is not None and field_error > max(rtol, 1e-12):
             status = "inexact"
-            message = f"reached the end, but there the field is only known to {field_error:.1e}: raise its max_products"
+            message = (
+                f"reached the end, but the field there is only known to {field_error:.1e}: "
+                "tighten the flow's rtol or raise its max_products"
+            )
     thetas = jax.vmap(flow.parameters)(states)
     reached = int(np.sum(np.isfinite(saved) & np.all(np.isfinite(thetas), axis=1)))
     # The adaptive solvers evaluate once more than their steps: at the start.
@@ -172,13 +176,14 @@ def solve(
 
 
 @eqx.filter_jit
-def _solve(flow, objective, state, slope, times, rtol, atol, step, solver, max_steps):
+def _solve(flow, objective, state, slope, numbers, solver, max_steps):
+    times, rtol, atol, step = numbers
     time = times[-1]
     if solver == "euler":
         controller, solver_state = diffrax.ConstantStepSize(), None
     else:
         least = time * max(1e-10, 16 * jnp.finfo(time.dtype).eps)
-        controller = diffrax.PIDController(rtol=rtol, atol=atol, dtmin=least, norm=_norm)
+        controller = diffrax.PIDController(rtol=rtol, atol=atol, dtmin=least, force_dtmin=False, norm=_norm)
         # Step on the times to save: interpolating between steps would lose digits to the tolerance.
         controller = diffrax.ClipStepSizeController(controller, step_ts=times)
         solver_state = (jnp.asarray(False), slope)  # not the first step: its first stage is known
@@ -196,7 +201,7 @@ def _solve(flow, objective, state, slope, times, rtol, atol, step, solver, max_s
         throw=False,
         solver_state=solver_state,
     )
-    (saved, _), (states, last) = solution.ts, solution.ys
+    (saved, _), (states, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
     last = jax.tree.map(lambda leaf: leaf[-1], last)
     return saved, states, last, solution.stats["num_steps"], solution.result
 

@@ -5,7 +5,7 @@ from math import comb
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Inexact
+from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.flows._flow import RateFlow
@@ -27,7 +27,7 @@ class ImplicitGradientRegularization(RateFlow):
         Array([-2.2], dtype=float64)
     """
 
-    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+    def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         z = _checks.inexact("z", z, jnp.zeros(()))
         return -(1 + z / 2)
 
@@ -56,7 +56,7 @@ class ThirdOrder(RateFlow):
         Array([-1.18], dtype=float64)
     """
 
-    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+    def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         z = _checks.inexact("z", z, jnp.zeros(()))
         return -(1 + z / 2 + z**2 / 3)
 
@@ -76,7 +76,7 @@ class BackwardError(RateFlow):
 
     $$\dot\theta = \frac1h\sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k\theta = -\sum_{j=0}^{n} w_j\, g(\theta_j),$$
 
-    where $\theta_0 = \theta, \theta_1, \dots, \theta_n$ are iterates of descent from $\theta$: n + 1 gradients and no Hessian.
+    where $\theta_0 = \theta, \dots, \theta_n$ are iterates of descent from $\theta$: n + 1 gradients and no Hessian.
     Order 0 is the negative gradient flow; orders 1 and 2 differ from the IGR and third-order flows by terms
     beyond their order.
 
@@ -99,7 +99,7 @@ class BackwardError(RateFlow):
     def __check_init__(self):
         _checks.whole("order", self.order, least=0)
 
-    def alpha(self, z: ArrayLike) -> Inexact[Array, "..."]:
+    def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns $-\sum_{p=0}^n z^p/(p+1)$ (paper, theorem 3.1)."""
         z = _checks.inexact("z", z, jnp.zeros(()))
         return -jnp.polyval(1 / jnp.arange(self.order + 1, 0, -1, dtype=z.dtype), z)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Complex
+from jaxtyping import Array, Complex
 
 from principalflow import _checks
 from principalflow.flows._flow import RateFlow
@@ -14,11 +14,13 @@ from principalflow.spectrum._krylov import Applied, krylov
 
 METHODS = ("auto", "dense", "krylov")
 # Up to here all eigenvalues cost less than the Krylov basis with its bookkeeping.
-_DENSE_SIZE = 16
+_DENSE_SIZE = 64
 
 
 class Principal(RateFlow):
-    r"""The principal flow, $\dot\theta = \sum_i \frac{\log(1-h\lambda_i)}{h\lambda_i} (\nabla E^T u_i)\, u_i$ (paper, definition 3.1).
+    r"""The principal flow (paper, definition 3.1), which lives in complex space.
+
+    $$\dot\theta = \sum_i \frac{\log(1-h\lambda_i)}{h\lambda_i} (\nabla E^T u_i)\, u_i$$
 
     It is the matrix function $\varphi(hH)\,g$ with $\varphi(z) = \log(1-z)/z$: exact for descent on quadratics, in
     all regimes, and complex where an eigenvalue passes $1/h$. So the loss must be holomorphic.
@@ -59,7 +61,7 @@ class Principal(RateFlow):
         _checks.positive("rtol", self.rtol)
         _checks.whole("max_products", self.max_products, least=1)
 
-    def alpha(self, z: ArrayLike) -> Complex[Array, "..."]:
+    def alpha(self, z: _checks.Numbers) -> Complex[Array, "..."]:
         r"""Returns $\varphi(z) = \log(1-z)/z$ on the flow's branch; $|1-z|$ is floored at the machine epsilon."""
         return phi(_checks.inexact("z", z, jnp.zeros(())), self.branch)
 
@@ -72,7 +74,7 @@ class Principal(RateFlow):
     def field_error(self, objective: Objective, state: Vector) -> Array | None:
         return None if self._is_dense(objective) else self.evaluate(objective, state).error
 
-    def evaluate(self, objective: Objective, theta: ArrayLike) -> Applied:
+    def evaluate(self, objective: Objective, theta: _checks.Numbers) -> Applied:
         """Returns the field at `theta` with its error estimate and the Hessian products it took.
 
         Example:
@@ -99,13 +101,13 @@ class PrincipalThirdOrder(Principal):
         >>> import principalflow as pf
         >>> banana = pf.functions.banana()
         >>> pf.flows.PrincipalThirdOrder(h=0.0006).field(banana, banana.theta).real.round(2)
-        Array([-126.32,   40.35], dtype=float64)
+        Array([-368.79,  136.38], dtype=float64)
     """
 
     def field(self, objective: Objective, state: Vector) -> Vector:
         return super().field(objective, state) + self.non_principal(objective, state)
 
-    def non_principal(self, objective: Objective, theta: ArrayLike) -> Vector:
+    def non_principal(self, objective: Objective, theta: _checks.Numbers) -> Vector:
         r"""Returns the added term alone, $-\frac{h^2}{12}\, g^T (\nabla^3 E)\, g$."""
         gradient = objective.gradient(theta)
         return -(self.h**2) / 12 * objective.third(theta, gradient, gradient)
@@ -129,6 +131,6 @@ def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
 
     def coefficients(T):
         first = jnp.zeros(T.shape[0], T.dtype).at[0].set(1)
-        return times(T, first), 0
+        return times(T, first), jnp.zeros((), T.real.dtype)
 
     return krylov(product, gradient, coefficients, flow.rtol, flow.max_products, symmetric=real)

@@ -2,21 +2,21 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Inexact
+from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.flows._flow import SpectralFlow
 
 
 def solve_quadratic(
-    flow: SpectralFlow, A: ArrayLike, b: ArrayLike, theta: ArrayLike, times: ArrayLike
+    flow: SpectralFlow, A: _checks.Numbers, b: _checks.Numbers, theta: _checks.Numbers, times: _checks.Numbers
 ) -> Inexact[Array, "times D"]:
     r"""Returns a spectral flow's solution on $E = \frac12\theta^T A\theta + b^T\theta$, in closed form.
 
     In each eigendirection, with $a = \lambda\,\alpha(h\lambda)$,
     $$\theta(t)\cdot u = e^{at}\,(\theta(0)\cdot u) + \frac{e^{at}-1}{\lambda}\,(b\cdot u),$$
-    and $t\,\alpha(0)\,(b\cdot u)$ for the last term where $\lambda = 0$. The paper's remark 3.1 prints another last term,
-    which is not a solution (erratum 2). For the principal flow this is descent itself at times $nh$.
+    and $t\,\alpha(0)\,(b\cdot u)$ for the last term where $\lambda = 0$. The paper's remark 3.1 prints another
+    last term, which is not a solution (erratum 2). For the principal flow this is descent itself at times $nh$.
 
     Args:
         flow: A flow with a coefficient `alpha`.

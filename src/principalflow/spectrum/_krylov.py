@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, ArrayLike, Bool, Float, Inexact, Int
+from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
@@ -15,7 +15,7 @@ Projected = Inexact[Array, "m m"]
 
 # The projected function is evaluated after every so many products: often enough to stop early,
 # seldom enough that the small matrices cost little beside the products.
-_PRODUCTS_PER_CHECK = 5
+_PRODUCTS_PER_CHECK = 4
 
 
 class Applied(eqx.Module):
@@ -36,9 +36,9 @@ class Applied(eqx.Module):
 
 def apply(
     objective: Objective,
-    theta: ArrayLike,
+    theta: _checks.Numbers,
     f: Callable[[Array], Array],
-    v: ArrayLike,
+    v: _checks.Numbers,
     rtol: float = 1e-8,
     max_products: int = 100,
 ) -> Applied:
@@ -143,14 +143,14 @@ def krylov(
 
     nothing = jnp.zeros(size, jax.eval_shape(coefficients, T[:size])[0].dtype)
     infinite = jnp.asarray(jnp.inf, v.real.dtype)
-    k, basis, _, current, error = lax.while_loop(unfinished, more, (0, basis, T, nothing, infinite))
+    k, basis, _, current, error = lax.while_loop(unfinished, more, (jnp.asarray(0), basis, T, nothing, infinite))
     error = jnp.where(length > 0, error, 0)
     return Applied(length * (current @ basis[:size]), error, k, error <= rtol)
 
 
 @eqx.filter_jit
 def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Array, max_products: int):
-    eps = jnp.finfo(theta.dtype).eps
+    eps = jnp.asarray(jnp.finfo(theta.dtype).eps)
 
     def from_eigh(T):
         values, vectors = jnp.linalg.eigh(T)

@@ -1,0 +1,217 @@
+"""What the flows cost, and how exact they are: the figures in docs/flows.md.
+
+    python benchmarks/flows.py          a table
+    python benchmarks/flows.py --json   the same for programs
+
+Times are compared within this run; the ratio is the result, not the seconds. Set PRINCIPALFLOW_DATA to a folder
+with mnist/train-images-idx3-ubyte.gz and labels to use MNIST; without it random data of the same shape stand in.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from sklearn.datasets import load_digits  # noqa: E402
+
+import principalflow as pf  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    as_json = parser.parse_args().json
+    figures = {}
+    # The large network first: the peak of memory is the process's so far.
+    for section in (mnist_network, digits_network, adaptive_against_euler, quadratics, orders, banana_branches):
+        figures[section.__name__] = section()
+        if not as_json:
+            print(f"{section.__name__}: {(section.__doc__ or '').strip()}")
+            for name, value in figures[section.__name__].items():
+                print(f"    {name:<44} {value:.4g}" if isinstance(value, float) else f"    {name:<44} {value}")
+    if as_json:
+        print(json.dumps(figures, indent=2))
+
+
+def mnist_network() -> dict:
+    """One principal field of a 784-100-100-100-10 network on 5,000 samples (at most 60 products, 3 GiB)."""
+    inputs, targets, data = mnist(5000)
+    objective = pf.Objective(square_loss, network([784, 100, 100, 100, 10]), (inputs, targets))
+    theta = pf.descend(objective, objective.theta, 0.02, 30).thetas[-1]
+    h = 1.5 / sharpness(objective, theta)
+    flow = pf.flows.Principal(h)
+    gradient_seconds, _ = timed(lambda: objective.gradient(theta))
+    real_seconds, real = timed(lambda: flow.evaluate(objective, theta))
+    complex_seconds, at_complex = timed(lambda: flow.evaluate(objective, theta + 0.001j))
+    return {
+        "data": data,
+        "parameters": int(theta.size),
+        "h lambda_0": 1.5,
+        "products at real theta": int(real.products),
+        "products at complex theta": int(at_complex.products),
+        "error estimates": [float(real.error), float(at_complex.error)],
+        "field over gradient, seconds, real theta": real_seconds / gradient_seconds,
+        "field over gradient, seconds, complex theta": complex_seconds / gradient_seconds,
+        "peak memory, GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def digits_network() -> dict:
+    """Krylov against all eigenvalues on a 3,466-parameter network (1e-8, at most 30 products, 50 times faster)."""
+    objective, theta, h = digits()
+    krylov, dense = (pf.flows.Principal(h, method=method) for method in ("krylov", "dense"))
+    krylov_seconds, fast = timed(lambda: krylov.evaluate(objective, theta))
+    dense_seconds, exact = timed(lambda: dense.evaluate(objective, theta), repeats=1)
+    return {
+        "parameters": int(theta.size),
+        "h lambda_0": h * sharpness(objective, theta),
+        "relative difference": float(jnp.linalg.norm(fast.vector - exact.vector) / jnp.linalg.norm(exact.vector)),
+        "products": int(fast.products),
+        "dense over krylov, seconds": dense_seconds / krylov_seconds,
+    }
+
+
+def adaptive_against_euler() -> dict:
+    """The NGF over one learning rate (at 1e-6: 20 times fewer gradients than Euler, and closer)."""
+    objective, theta, _ = digits()
+    flow, h = pf.flows.NegativeGradient(), 0.05
+    reference = pf.integrate(flow, objective, theta, h, rtol=1e-12, atol=1e-15).thetas[-1]
+    adaptive = pf.integrate(flow, objective, theta, h, rtol=1e-9)
+    euler = pf.integrate(flow, objective, theta, h, solver="euler", step=5e-5)
+
+    def error(solution):
+        return float(jnp.linalg.norm(solution.thetas[-1] - reference) / jnp.linalg.norm(reference - theta))
+
+    return {
+        "h": h,
+        "gradients, adaptive": adaptive.evaluations,
+        "gradients, euler": euler.evaluations,
+        "fewer by": euler.evaluations / adaptive.evaluations,
+        "error over distance moved, adaptive": error(adaptive),
+        "error over distance moved, euler": error(euler),
+    }
+
+
+def quadratics() -> dict:
+    """The principal flow against descent over 20 steps, 20 dimensions, h lambda in (-1, 3) (1e-8)."""
+    random, h = np.random.default_rng(0), 0.3
+    z = np.concatenate([[-0.99, 2.99, 1e-3, -5e-4, 1 - 1e-3, 1 + 7e-4], random.uniform(-1, 3, 14)])
+    basis, _ = np.linalg.qr(random.standard_normal((20, 20)))
+    A, b, theta = (basis * z / h) @ basis.T, random.standard_normal(20), random.standard_normal(20)
+    A = (A + A.T) / 2
+    bowl, flow = pf.functions.quadratic(A, b), pf.flows.Principal(h)
+    path = pf.descend(bowl, theta, h, 20).thetas
+    integrated = pf.integrate(flow, bowl, theta, 20 * h, rtol=1e-12, atol=1e-14, saves=20).thetas
+    closed = pf.flows.solve_quadratic(flow, A, b, theta, h * np.arange(21))
+    worst = [jnp.max(jnp.linalg.norm(x - path, axis=1) / jnp.linalg.norm(path, axis=1)) for x in (integrated, closed)]
+    return {
+        "largest relative error, integrated": float(worst[0]),
+        "largest relative error, closed form": float(worst[1]),
+    }
+
+
+def orders() -> dict:
+    """Slopes of the one-step error of BackwardError, which should be n + 2 within 0.4."""
+    random = np.random.default_rng(0)
+    small = pf.Objective(
+        square_loss, network([2, 4, 1]), (random.standard_normal((11, 2)), random.standard_normal((11, 1)))
+    )
+    problems = {
+        "banana": (pf.functions.banana(), jnp.array([1.3, 1.5]), np.geomspace(1.5e-5, 6e-5, 4)),
+        "tanh network": (small, small.theta, np.geomspace(0.006, 0.024, 4)),
+    }
+    slopes = {}
+    for name, (objective, theta, rates) in problems.items():
+        for order in range(6):
+            errors = []
+            for h in rates:
+                flow = pf.flows.BackwardError(h, order=order)
+                end = pf.integrate(flow, objective, theta, h, rtol=1e-14, atol=1e-16).thetas[-1]
+                errors.append(jnp.linalg.norm(end - (theta - h * objective.gradient(theta))))
+            slopes[f"{name}, order {order}"] = float(np.polyfit(np.log(rates), np.log(errors), 1)[0])
+    return slopes
+
+
+def banana_branches() -> dict:
+    """One step of h = 0.0017 from (1.3, 1.5) (at most 50 solver steps, a fifth of the principal branch's error)."""
+    banana, theta, h = pf.functions.banana(), jnp.array([1.3, 1.5]), 0.0017
+    step = theta - h * banana.gradient(theta)
+    continuous = pf.integrate(pf.flows.Principal(h), banana, theta, h, rtol=1e-9)
+    textbook = pf.flows.Principal(h, branch="principal")
+    adaptive = pf.integrate(textbook, banana, theta, h, rtol=1e-9)
+    euler = pf.integrate(textbook, banana, theta, h, solver="euler", step=h / 20_000)
+    errors = [float(jnp.linalg.norm(s.thetas[-1] - step)) for s in (continuous, euler)]
+    return {
+        "solver steps, continuous": continuous.steps,
+        "status, principal, adaptive": adaptive.status,
+        "error, continuous": errors[0],
+        "error, principal, 20,000 Euler steps": errors[1],
+        "principal over continuous": errors[1] / errors[0],
+    }
+
+
+def digits():
+    """A tanh network after 1,600 steps on 600 digits, where the largest curvature is close to 2/h."""
+    images, labels = load_digits(return_X_y=True)
+    data = (images[:600] / 16, np.eye(10)[labels[:600]])
+    objective = pf.Objective(square_loss, network([64, 32, 32, 10]), data)
+    h = 0.115
+    return objective, pf.descend(objective, objective.theta, h, 1600).thetas[-1], h
+
+
+def mnist(samples: int):
+    folder = Path(os.environ.get("PRINCIPALFLOW_DATA", "")) / "mnist"
+    images, labels = folder / "train-images-idx3-ubyte.gz", folder / "train-labels-idx1-ubyte.gz"
+    if images.exists() and labels.exists():
+        with gzip.open(images) as image_file, gzip.open(labels) as label_file:
+            pixels = np.frombuffer(image_file.read(16 + samples * 784)[16:], np.uint8).reshape(samples, 784)
+            classes = np.frombuffer(label_file.read(8 + samples)[8:], np.uint8)
+        return (pixels / 255 - 0.1307) / 0.3081, np.eye(10)[classes], "MNIST"
+    random = np.random.default_rng(0)
+    return random.standard_normal((samples, 784)), np.eye(10)[random.integers(0, 10, samples)], "random stand-in"
+
+
+def network(sizes):
+    random = np.random.default_rng(0)
+    return [(jnp.asarray(random.standard_normal((a, b)) / np.sqrt(a)), jnp.zeros(b)) for a, b in pairwise(sizes)]
+
+
+def square_loss(params, batch):
+    x, targets = batch
+    for weights, bias in params[:-1]:
+        x = jnp.tanh(x @ weights + bias)
+    difference = x @ params[-1][0] + params[-1][1] - targets
+    return jnp.mean(jnp.sum(difference * difference, axis=1)) / 2
+
+
+def sharpness(objective, theta) -> float:
+    """The largest eigenvalue, by power iteration."""
+    v = jnp.ones(theta.size)
+    for _ in range(100):
+        v = objective.hvp(theta, v / jnp.linalg.norm(v))
+    return float(jnp.linalg.norm(v))
+
+
+def timed(call, repeats=5):
+    """The least seconds of several calls after a first one that compiles, and the result."""
+    result = jax.block_until_ready(call())
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = jax.block_until_ready(call())
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+import builtins
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import principalflow as pf
+
+H = 0.0008
+START = jnp.array([1.3, 1.5])
+FLOWS = {"ngf": pf.flows.NegativeGradient(), "pf": pf.flows.Principal(H)}
+
+
+@pytest.fixture(scope="module")
+def table():
+    return pf.compare(pf.functions.banana(), START, H, 3, FLOWS)
+
+
+def rows(table, flow, kind):
+    return table[(table["flow"] == flow) & (table["kind"] == kind)]
+
+
+def test_there_is_one_row_per_flow_step_and_kind(table):
+    assert len(table) == 2 * 3 * 2
+    assert list(rows(table, "pf", "local")["step"]) == [1, 2, 3]
+    assert set(table["status"]) == {"completed"}
+
+
+def test_global_errors_are_distances_from_the_iterates(table):
+    banana = pf.functions.banana()
+    path = pf.descend(banana, START, H, 3)
+    solution = pf.integrate(FLOWS["ngf"], banana, START, 3 * H, rtol=1e-9, atol=1e-12, saves=3)
+    expected = np.linalg.norm(solution.thetas - path.thetas, axis=1)[1:]
+    np.testing.assert_allclose(rows(table, "ngf", "global")["error"], expected, rtol=1e-6)
+    lengths = np.linalg.norm(np.diff(path.thetas, axis=0), axis=1)
+    np.testing.assert_allclose(rows(table, "ngf", "global")["relative_error"], expected / lengths, rtol=1e-6)
+
+
+def test_local_errors_restart_at_each_iterate(table):
+    banana = pf.functions.banana()
+    path = pf.descend(banana, START, H, 3)
+    solution = pf.integrate(FLOWS["pf"], banana, path.thetas[1], H, rtol=1e-9, atol=1e-12)
+    expected = np.linalg.norm(solution.thetas[-1] - path.thetas[2])
+    np.testing.assert_allclose(rows(table, "pf", "local")["error"].iloc[1], expected, rtol=1e-6)
+
+
+def test_the_first_step_is_the_same_either_way(table):
+    for flow in FLOWS:
+        first = [rows(table, flow, kind)["error"].iloc[0] for kind in ("local", "global")]
+        np.testing.assert_allclose(*first, rtol=1e-5)
+
+
+def test_without_pandas_it_is_a_dict_of_columns(monkeypatch):
+    real_import = builtins.__import__
+
+    def no_pandas(name, *args, **kwargs):
+        if name == "pandas":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_pandas)
+    table = pf.compare(pf.functions.banana(), START, H, 1, [pf.flows.NegativeGradient()])
+    assert list(table["flow"]) == ["NegativeGradient"] * 2
+    assert table["error"].shape == (2,)
+
+
+def test_where_descent_diverges_the_rows_say_so():
+    table = pf.compare(pf.functions.banana(), START, 0.05, 12, {"ngf": pf.flows.NegativeGradient()})
+    late = table[table["step"] == 12]
+    assert set(late["status"]) == {"descent diverged"}
+    assert np.all(np.isnan(late["error"]))
+
+
+def test_where_a_flow_gets_stuck_the_rows_say_so():
+    h = 0.0017
+    flows = [pf.flows.Principal(h, branch="principal")]
+    table = pf.compare(pf.functions.banana(), START, h, 1, flows, max_steps=200)
+    assert set(table["status"]) <= {"stuck", "max_steps"}
+    assert np.all(np.isnan(table["error"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(flows=[]), "flows must be one or more flows"),
+        (dict(flows=[pf.flows.IGR(0.1), pf.flows.IGR(0.2)]), "of different names"),
+        (dict(flows=["ngf"]), "flow must be a flow"),
+        (dict(h=0), "h must be a finite number above 0"),
+        (dict(steps=0), "steps must be a whole number of at least 1"),
+        (dict(rtol=-1), "rtol must be a finite number above 0"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    defaults = {"theta": START, "h": H, "steps": 1, "flows": FLOWS}
+    with pytest.raises(ValueError, match=message):
+        pf.compare(pf.functions.banana(), **(defaults | arguments))

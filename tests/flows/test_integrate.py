@@ -1,0 +1,210 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import regression
+from scipy.integrate import solve_ivp
+
+import principalflow as pf
+
+
+def banana():
+    return pf.functions.banana(), jnp.array([1.3, 1.5])
+
+
+@pytest.mark.parametrize("solver", ["tsit5", "dopri8"])
+def test_a_complex_flow_agrees_with_scipys_solver(solver):
+    objective, theta = banana()
+    flow = pf.flows.Principal(h=0.0012)
+    reference = solve_ivp(
+        lambda _, y: np.asarray(flow.field(objective, jnp.asarray(y))),
+        (0, 0.0024),
+        np.asarray(theta) + 0j,
+        method="DOP853",
+        rtol=1e-10,
+        atol=1e-12,
+    )
+    solution = pf.integrate(flow, objective, theta, 0.0024, rtol=1e-9, atol=1e-12, solver=solver)
+    np.testing.assert_allclose(solution.thetas[-1], reference.y[:, -1], rtol=1e-7)
+
+
+def test_a_complex_flow_agrees_with_its_real_and_imaginary_parts_solved_apart():
+    class Split(pf.flows.Flow):
+        flow: pf.flows.Principal
+
+        def start(self, objective, theta):
+            return jnp.stack([theta, jnp.zeros_like(theta)])
+
+        def field(self, objective, state):
+            slope = self.flow.field(objective, jax.lax.complex(*state))
+            return jnp.stack([slope.real, slope.imag])
+
+        def parameters(self, state):
+            return jax.lax.complex(state[0], state[1])
+
+    objective, theta = banana()
+    flow = pf.flows.Principal(h=0.0012)
+    split, whole = (pf.integrate(f, objective, theta, 0.0024, rtol=1e-10, atol=1e-12) for f in (Split(flow), flow))
+    np.testing.assert_allclose(split.thetas[-1], whole.thetas[-1], rtol=1e-8)
+
+
+def test_the_result_is_as_accurate_as_asked_at_every_saved_time():
+    objective, theta = banana()
+    flow = pf.flows.NegativeGradient()
+    reference = pf.integrate(flow, objective, theta, 0.01, rtol=1e-13, atol=1e-15, saves=7)
+    solution = pf.integrate(flow, objective, theta, 0.01, rtol=1e-6, saves=7)
+    np.testing.assert_allclose(solution.thetas, reference.thetas, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("solver", "step"), [("euler", 1e-4), ("tsit5", None), ("dopri8", None)])
+@pytest.mark.parametrize("saves", [None, 5])
+def test_evaluations_are_counted_exactly(solver, step, saves):
+    count = 0
+
+    def bump(_):
+        nonlocal count
+        count += 1
+        return np.zeros(())
+
+    class Counted(pf.flows.NegativeGradient):
+        def field(self, objective, state):
+            zero = jax.pure_callback(bump, jax.ShapeDtypeStruct((), jnp.float64), state[0])
+            return super().field(objective, state) + zero
+
+    objective, theta = banana()
+    solution = pf.integrate(Counted(), objective, theta, 0.05, solver=solver, step=step, saves=saves)
+    jax.block_until_ready(solution.thetas)
+    # Euler's own evaluation at the start is preceded by the check that the field is finite there.
+    assert count - (solver == "euler") == solution.evaluations
+    assert solution.steps > 1
+
+
+def test_euler_takes_the_papers_steps():
+    objective, theta = banana()
+    h, step = 1e-3, 5e-5
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, theta, h, solver="euler", step=step)
+    path = pf.descend(objective, theta, step, 20)
+    assert solution.evaluations == 20
+    np.testing.assert_allclose(solution.thetas[-1], path.thetas[-1], rtol=1e-12)
+
+
+def test_saves_choose_the_times():
+    objective, theta = banana()
+    flow = pf.flows.NegativeGradient()
+    np.testing.assert_allclose(pf.integrate(flow, objective, theta, 0.1).times, [0, 0.1])
+    np.testing.assert_allclose(pf.integrate(flow, objective, theta, 0.1, saves=2).times, [0, 0.05, 0.1])
+    np.testing.assert_allclose(pf.integrate(flow, objective, theta, 0.1, saves=[0.02, 0.1]).times, [0.02, 0.1])
+
+
+def test_no_time_leaves_the_start():
+    objective, theta = banana()
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, theta, 0.0)
+    assert solution.status == "completed"
+    np.testing.assert_array_equal(solution.thetas, [theta, theta])
+
+
+def test_a_solution_that_runs_to_infinity_is_cut_and_called_diverged():
+    objective, theta = banana()
+    solution = pf.integrate(pf.flows.PositiveGradient(), objective, theta, 1.0, saves=10)
+    assert solution.status == "diverged"
+    assert "ran to infinity" in solution.message
+    assert len(solution.times) == len(solution.thetas) < 11
+    assert jnp.all(jnp.isfinite(solution.thetas))
+
+
+def test_euler_that_overflows_is_cut_and_called_diverged():
+    objective, theta = banana()
+    solution = pf.integrate(
+        pf.flows.NegativeGradient(), objective, theta, 1.0, solver="euler", step=0.05, saves=[0.0, 0.1, 1.0]
+    )
+    assert solution.status == "diverged"
+    assert jnp.all(jnp.isfinite(solution.thetas))
+
+
+def test_exponential_growth_is_followed_to_its_end():
+    bowl = pf.functions.quadratic([[-1.0]])
+    solution = pf.integrate(pf.flows.NegativeGradient(), bowl, [1.0], 30.0)
+    assert solution.status == "completed"
+    np.testing.assert_allclose(solution.thetas[-1], np.exp(30), rtol=1e-4)
+
+
+def test_growth_beyond_the_range_of_numbers_is_called_diverged():
+    bowl = pf.functions.quadratic([[-1.0]])
+    solution = pf.integrate(pf.flows.NegativeGradient(), bowl, [1.0], 1000.0, max_steps=100_000)
+    assert solution.status == "diverged"
+
+
+def test_running_out_of_steps_is_a_status():
+    objective, theta = banana()
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, theta, 1.0, max_steps=3)
+    assert solution.status == "max_steps"
+    assert "max_steps=3" in solution.message
+    np.testing.assert_array_equal(solution.thetas, [theta])
+
+
+def test_a_field_that_jumps_is_called_stuck():
+    objective = pf.Objective(lambda p: jnp.sum(jnp.abs(p)), jnp.array([0.5]))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, [0.5], 1.0, rtol=1e-9)
+    assert solution.status in ("stuck", "max_steps")
+    assert "the field may jump" in solution.message
+
+
+def test_a_krylov_field_that_misses_the_tolerance_is_called_inexact():
+    objective = regression(samples=20, sizes=(4, 16, 3))
+    flow = pf.flows.Principal(h=0.5, method="krylov", max_products=5)
+    solution = pf.integrate(flow, objective, objective.theta, 0.01, rtol=1e-6)
+    assert solution.status == "inexact"
+    assert "max_products" in solution.message
+
+
+def test_another_rate_and_time_do_not_compile_again():
+    traces = []
+
+    def loss(params):
+        traces.append(1)
+        return jnp.sum(params**4)
+
+    objective = pf.Objective(loss, jnp.ones(2))
+    pf.integrate(pf.flows.IGR(0.1), objective, objective.theta, 0.1)
+    before = len(traces)
+    pf.integrate(pf.flows.IGR(0.2), objective, objective.theta + 1, 0.3, rtol=1e-5)
+    assert len(traces) == before
+
+
+def test_single_precision_is_warned_of():
+    objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(1, jnp.float32))
+    with pytest.warns(pf.PrecisionWarning, match="jax_enable_x64"):
+        solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, 0.1, rtol=1e-7)
+    assert solution.thetas.dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(flow="ngf"), "flow must be a flow"),
+        (dict(time=-0.1), "time must be a finite number of at least 0, got -0.1"),
+        (dict(time=np.inf), "time must be a finite number"),
+        (dict(theta=[1.0, np.nan]), "theta must be finite"),
+        (dict(theta=[1.0]), r"theta must be flat with shape \(2,\)"),
+        (dict(rtol=0), "rtol must be a finite number above 0"),
+        (dict(atol=-1), "atol must be a finite number of at least 0"),
+        (dict(solver="rk4"), "solver must be one of 'auto'"),
+        (dict(solver="euler"), "step goes with solver='euler'"),
+        (dict(step=0.1), "step goes with solver='euler'"),
+        (dict(solver="euler", step=0.0), "step must be a finite number above 0"),
+        (dict(saves=0), "saves must be a whole number of at least 1"),
+        (dict(saves=[0.0, 2.0]), "saves must be increasing times from 0 to time=1.0"),
+        (dict(saves=[0.5, 0.1]), "saves must be increasing times"),
+        (dict(max_steps=0), "max_steps must be a whole number of at least 1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    defaults = {"flow": pf.flows.NegativeGradient(), "theta": [1.0, 1.0], "time": 1.0}
+    with pytest.raises(ValueError, match=message):
+        pf.integrate(objective=pf.functions.banana(), **(defaults | arguments))
+
+
+def test_a_start_without_a_finite_field_is_refused():
+    objective = pf.Objective(lambda p: jnp.sum(jnp.sqrt(p)), jnp.ones(1))
+    with pytest.raises(ValueError, match="finite vector field"):
+        pf.integrate(pf.flows.NegativeGradient(), objective, [0.0], 1.0)

@@ -1,0 +1,94 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import regression, slope
+
+import principalflow as pf
+
+ORDERS = range(6)
+
+
+def banana_problem():
+    # Rates with h*lambda between 0.02 and 0.1: the next order is a small correction, and order 5 above rounding.
+    return pf.functions.banana(), jnp.array([1.3, 1.5]), np.geomspace(1.5e-5, 6e-5, 4)
+
+
+def network_problem():
+    objective = regression()
+    return objective, objective.theta, np.geomspace(0.003, 0.012, 4)
+
+
+PROBLEMS = pytest.mark.parametrize("problem", [banana_problem, network_problem])
+
+
+def one_step_errors(flow_at, objective, theta, rates):
+    errors = []
+    for h in rates:
+        solution = pf.integrate(flow_at(h), objective, theta, h, rtol=1e-14, atol=1e-16)
+        assert solution.status == "completed"
+        errors.append(jnp.linalg.norm(solution.thetas[-1] - (theta - h * objective.gradient(theta))))
+    return errors
+
+
+@pytest.mark.slow
+@PROBLEMS
+@pytest.mark.parametrize("order", ORDERS)
+def test_order_n_has_a_one_step_error_of_slope_n_plus_2(problem, order):
+    objective, theta, rates = problem()
+    errors = one_step_errors(lambda h: pf.flows.BackwardError(h, order=order), objective, theta, rates)
+    assert abs(slope(rates, errors) - (order + 2)) < 0.4
+
+
+@PROBLEMS
+@pytest.mark.parametrize(
+    ("flow", "expected"), [(lambda h: pf.flows.NegativeGradient(), 2), (pf.flows.IGR, 3), (pf.flows.ThirdOrder, 4)]
+)
+def test_the_named_flows_have_the_slopes_of_their_orders(problem, flow, expected):
+    objective, theta, rates = problem()
+    assert abs(slope(rates, one_step_errors(flow, objective, theta, rates)) - expected) < 0.4
+
+
+def test_order_zero_is_the_negative_gradient_flow():
+    objective, theta, _ = banana_problem()
+    field = pf.flows.BackwardError(h=0.1, order=0).field(objective, theta)
+    np.testing.assert_allclose(field, -objective.gradient(theta), rtol=1e-15)
+
+
+@PROBLEMS
+@pytest.mark.parametrize(("order", "named"), [(1, pf.flows.IGR), (2, pf.flows.ThirdOrder)])
+def test_orders_one_and_two_differ_from_their_named_flows_beyond_their_order_only(problem, order, named):
+    objective, theta, rates = problem()
+    differences = [
+        jnp.linalg.norm(
+            pf.flows.BackwardError(h, order=order).field(objective, theta) - named(h).field(objective, theta)
+        )
+        for h in rates
+    ]
+    assert abs(slope(rates, differences) - (order + 1)) < 0.4
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_on_a_quadratic_the_field_is_alpha_in_every_eigendirection(order):
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([-1.0, 0.0, 2.0])), b=[1.0, 1.0, 1.0])
+    flow = pf.flows.BackwardError(h=0.4, order=order)
+    expected = flow.alpha(0.4 * jnp.array([-1.0, 0.0, 2.0])) * bowl.gradient(bowl.theta)
+    np.testing.assert_allclose(flow.field(bowl, bowl.theta), expected, rtol=1e-12)
+
+
+def test_alphas_are_the_truncations_of_one_series():
+    z = jnp.linspace(-1.0, 3.0, 9)
+    for flow, order in ((pf.flows.IGR(0.1), 1), (pf.flows.ThirdOrder(0.1), 2)):
+        np.testing.assert_allclose(flow.alpha(z), pf.flows.BackwardError(0.1, order=order).alpha(z), rtol=1e-14)
+
+
+@pytest.mark.parametrize("h", [0, -0.1, np.nan, np.inf, "0.1"])
+@pytest.mark.parametrize("flow", [pf.flows.IGR, pf.flows.ThirdOrder, pf.flows.Principal, pf.flows.PrincipalThirdOrder])
+def test_a_bad_learning_rate_is_named(flow, h):
+    with pytest.raises(ValueError, match="h must be a"):
+        flow(h)
+
+
+@pytest.mark.parametrize("order", [-1, 1.5, True])
+def test_a_bad_order_is_named(order):
+    with pytest.raises(ValueError, match="order must be a whole number of at least 0"):
+        pf.flows.BackwardError(h=0.1, order=order)

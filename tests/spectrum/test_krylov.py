@@ -1,0 +1,108 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from cases import regression
+
+import principalflow as pf
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def objective():
+    return regression(samples=20, sizes=(3, 8, 2))
+
+
+@pytest.mark.parametrize("f", [jnp.exp, jnp.sin, lambda x: x**2 + 1, lambda x: 1 / (x + 10)])
+def test_it_equals_the_dense_function_of_the_hessian(objective, f):
+    v = jnp.asarray(RANDOM.standard_normal(objective.theta.size))
+    values, vectors = jnp.linalg.eigh(objective.hessian(objective.theta))
+    expected = vectors @ (f(values) * (vectors.T @ v))
+    result = pf.spectrum.apply(objective, objective.theta, f, v, rtol=1e-10)
+    assert result.converged
+    assert jnp.linalg.norm(result.vector - expected) <= 1e-10 * jnp.linalg.norm(expected)
+
+
+def test_at_complex_theta_it_equals_the_dense_matrix_function(objective):
+    theta = objective.theta + 0.1j * jnp.cos(jnp.arange(objective.theta.size))
+    v = jnp.asarray(RANDOM.standard_normal(theta.size))
+    expected = scipy.linalg.expm(np.asarray(objective.hessian(theta))) @ v
+    result = pf.spectrum.apply(objective, theta, jnp.exp, v, rtol=1e-10)
+    assert result.converged
+    np.testing.assert_allclose(result.vector, expected, atol=1e-9 * np.linalg.norm(expected))
+
+
+def test_the_estimate_bounds_the_error(objective):
+    v = jnp.asarray(RANDOM.standard_normal(objective.theta.size))
+    values, vectors = jnp.linalg.eigh(objective.hessian(objective.theta))
+    expected = vectors @ (jnp.exp(values) * (vectors.T @ v))
+    for rtol in (1e-2, 1e-5, 1e-8):
+        result = pf.spectrum.apply(objective, objective.theta, jnp.exp, v, rtol=rtol)
+        assert jnp.linalg.norm(result.vector - expected) <= result.error * jnp.linalg.norm(expected) + 1e-13
+
+
+def test_a_looser_tolerance_costs_fewer_products(objective):
+    v = jnp.asarray(RANDOM.standard_normal(objective.theta.size))
+    products = [
+        int(pf.spectrum.apply(objective, objective.theta, jnp.exp, v, rtol=rtol).products) for rtol in (1e-2, 1e-10)
+    ]
+    assert products[0] < products[1] < objective.theta.size
+
+
+def test_too_few_products_are_not_called_converged(objective):
+    v = jnp.asarray(RANDOM.standard_normal(objective.theta.size))
+    result = pf.spectrum.apply(objective, objective.theta, jnp.exp, v, rtol=1e-10, max_products=5)
+    assert not result.converged
+    assert int(result.products) == 5
+    assert result.error > 1e-10
+
+
+def test_an_exhausted_space_gives_the_exact_result():
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([2.0, 2.0, 2.0, 5.0, 5.0, 5.0, 5.0])))
+    result = pf.spectrum.apply(bowl, bowl.theta, jnp.sqrt, bowl.theta)
+    np.testing.assert_allclose(result.vector, jnp.sqrt(jnp.array([2.0, 2, 2, 5, 5, 5, 5])), rtol=1e-12)
+    assert result.converged
+
+
+def test_the_function_is_only_asked_for_values_within_the_spectrum():
+    bowl = pf.functions.quadratic(jnp.diag(jnp.arange(1.0, 31.0)))
+    result = pf.spectrum.apply(bowl, bowl.theta, lambda x: 1 / x, bowl.theta, rtol=1e-6)
+    np.testing.assert_allclose(result.vector, 1 / jnp.arange(1.0, 31.0), rtol=1e-4)
+
+
+def test_a_zero_vector_gives_zero():
+    bowl = pf.functions.quadratic(jnp.eye(3))
+    result = pf.spectrum.apply(bowl, bowl.theta, jnp.exp, jnp.zeros(3))
+    np.testing.assert_array_equal(result.vector, 0)
+    assert result.converged
+
+
+def test_a_defective_hessian_shows_in_the_error():
+    # E with the constant Hessian [[1 + i, 1], [1, 1 - i]], which has one eigenvector only.
+    A = jnp.array([[1 + 1j, 1], [1, 1 - 1j]])
+    objective = pf.Objective(lambda theta: 0.5 * theta @ A @ theta, jnp.ones(2) + 0j)
+    result = pf.spectrum.apply(objective, objective.theta, jnp.exp, jnp.array([1.0, 0.0]), rtol=1e-12)
+    assert not result.converged
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(rtol=0), "rtol must be a finite number above 0"),
+        (dict(max_products=0), "max_products must be a whole number of at least 1"),
+        (dict(v=jnp.ones(3)), r"v must be flat with shape \(2,\)"),
+        (dict(v=jnp.array([1.0, jnp.inf])), "v must be finite"),
+        (dict(v=jnp.ones(2) + 1j), "v must be real where theta is real"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    bowl = pf.functions.quadratic(jnp.eye(2))
+    with pytest.raises(ValueError, match=message):
+        pf.spectrum.apply(bowl, bowl.theta, jnp.exp, **({"v": jnp.ones(2)} | arguments))
+
+
+def test_single_precision_is_warned_of():
+    bowl = pf.functions.quadratic(jnp.eye(2, dtype=jnp.float32))
+    with pytest.warns(pf.PrecisionWarning, match="rtol=1e-08 is finer than float32 resolves"):
+        pf.spectrum.apply(bowl, bowl.theta, jnp.exp, jnp.ones(2, jnp.float32))

@@ -1,0 +1,91 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import network, outputs
+
+import principalflow as pf
+from principalflow._holomorphic import require_holomorphic
+
+INPUTS = np.random.default_rng(1).standard_normal((6, 3))
+LABELS = np.eye(4)[[0, 1, 2, 3, 0, 1]]
+
+
+def square(activation):
+    return lambda params, batch: jnp.mean((outputs(params, batch[0], activation) - batch[1]) ** 2)
+
+
+def cross_entropy(log_softmax):
+    return lambda params, batch: -jnp.mean(jnp.sum(log_softmax(outputs(params, batch[0])) * batch[1], axis=1))
+
+
+def check(loss):
+    objective = pf.Objective(loss, network((3, 5, 4)), (INPUTS, LABELS))
+    require_holomorphic(objective, objective.theta)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        square(jnp.tanh),
+        square(jax.nn.softplus),
+        square(jax.nn.sigmoid),
+        square(jax.nn.silu),
+        square(lambda x: jax.nn.gelu(x, approximate=True)),
+        cross_entropy(jax.nn.log_softmax),
+        cross_entropy(lambda x: x - jax.nn.logsumexp(x, axis=1, keepdims=True)),
+        lambda params, batch: jax.checkpoint(square(jnp.tanh))(params, batch),
+    ],
+)
+def test_smooth_losses_pass(loss):
+    check(loss)
+
+
+@pytest.mark.parametrize(
+    ("loss", "cause"),
+    [
+        (square(jax.nn.relu), "max in relu"),
+        (square(jax.nn.relu6), "relu6"),
+        (square(jax.nn.leaky_relu), "in leaky_relu"),
+        (square(jax.nn.elu), "gt in elu"),
+        (square(lambda x: jnp.maximum(x, 0)), "max"),
+        (square(lambda x: jnp.where(x.real > 0, x, 0)), "gt"),
+        (square(lambda x: jnp.sort(x, axis=0)), "sort"),
+        (square(lambda x: jnp.clip(x.real, -0.1, 0.1) + 0j * x), "clip"),
+        (square(jnp.abs), "Cauchy-Riemann"),
+        (square(jnp.conj), "Cauchy-Riemann"),
+        (square(lambda x: x.real + 0j), "Cauchy-Riemann"),
+        (lambda params, batch: jnp.sum(jnp.abs(outputs(params, batch[0])) ** 2), "returns a real number"),
+        (lambda params, batch: jnp.linalg.norm(outputs(params, batch[0])), "returns a real number"),
+        (square(lambda x: jax.nn.gelu(x, approximate=False)), "can't be evaluated at complex parameters"),
+    ],
+)
+def test_losses_that_are_not_holomorphic_are_refused_with_cause_and_replacements(loss, cause):
+    with pytest.raises(ValueError, match=cause) as error:
+        check(loss)
+    assert "relu" in str(error.value)
+    assert "-> tanh, softplus" in str(error.value)
+    assert "average" in str(error.value)
+
+
+def test_chunks_do_not_hide_the_cause():
+    objective = pf.Objective(square(jax.nn.relu), network((3, 5, 4)), (INPUTS, LABELS), chunk=2)
+    with pytest.raises(ValueError, match="max in relu"):
+        require_holomorphic(objective, objective.theta)
+
+
+def test_a_complex_flow_is_refused_before_it_is_integrated():
+    objective = pf.Objective(lambda p: jnp.sum(jax.nn.relu(p) ** 2), jnp.array([1.0, -2.0]))
+    with pytest.raises(ValueError, match="max in relu"):
+        pf.integrate(pf.flows.Principal(h=0.1), objective, objective.theta, time=0.1)
+
+
+def test_a_real_flow_is_not_refused():
+    objective = pf.Objective(lambda p: jnp.sum(jax.nn.relu(p) ** 2), jnp.array([1.0, -2.0]))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, time=0.1)
+    np.testing.assert_allclose(solution.thetas[-1], [np.exp(-0.2), -2.0], rtol=1e-5)
+
+
+def test_a_loss_that_is_vouched_for_is_not_checked():
+    objective = pf.Objective(lambda p: jnp.sum(jnp.abs(p) ** 2), jnp.ones(1), holomorphic=True)
+    require_holomorphic(objective, objective.theta)

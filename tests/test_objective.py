@@ -1,0 +1,194 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import regression, square_loss
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import principalflow as pf
+
+RANDOM = np.random.default_rng(0)
+
+
+def flat_loss(objective, data):
+    return lambda theta: square_loss(objective.unravel(theta), data)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    objective = regression()
+    return objective, flat_loss(objective, objective._data)
+
+
+def test_derivatives_equal_the_dense_ones_of_jax(problem):
+    objective, loss = problem
+    theta = objective.theta
+    u, v = RANDOM.standard_normal((2, theta.size))
+    hessian = jax.jit(jax.hessian(loss))(theta)
+    third = jnp.einsum("ijk,j,k->i", jax.jit(jax.jacfwd(jax.hessian(loss)))(theta), u, v)
+    np.testing.assert_allclose(objective.value(theta), loss(theta), rtol=1e-14)
+    np.testing.assert_allclose(objective.gradient(theta), jax.grad(loss)(theta), atol=1e-14)
+    np.testing.assert_allclose(objective.hessian(theta), hessian, atol=1e-13)
+    np.testing.assert_allclose(objective.hvp(theta, v), hessian @ v, atol=1e-13)
+    np.testing.assert_allclose(objective.third(theta, u, v), third, atol=1e-12)
+
+
+@settings(max_examples=8)
+@given(chunk=st.integers(1, 8))
+def test_every_quantity_is_the_mean_over_samples_whatever_the_chunk(chunk):
+    whole, chunked = regression(samples=7), regression(samples=7, chunk=chunk)
+    theta = whole.theta
+    v = jnp.sin(jnp.arange(1.0, theta.size + 1))
+    for quantity in (
+        lambda o: o.value(theta),
+        lambda o: o.gradient(theta),
+        lambda o: o.hvp(theta, v),
+        lambda o: o.third(theta, v, v),
+        lambda o: o.linearize(theta)[1](v),
+    ):
+        np.testing.assert_allclose(quantity(chunked), quantity(whole), atol=1e-13)
+
+
+def test_chunked_dense_hessian_equals_the_whole_one():
+    whole, chunked = regression(11), regression(11, chunk=4)
+    np.testing.assert_allclose(chunked.hessian(whole.theta), whole.hessian(whole.theta), atol=1e-13)
+
+
+def test_a_block_of_vectors_gives_a_block_of_products(problem):
+    objective, _ = problem
+    theta = objective.theta
+    block = jnp.asarray(RANDOM.standard_normal((theta.size, 3)))
+    columns = [objective.hvp(theta, block[:, i]) for i in range(3)]
+    np.testing.assert_allclose(objective.hvp(theta, block), jnp.stack(columns, axis=1), atol=1e-13)
+    columns = [objective.third(theta, block[:, i], block[:, i]) for i in range(3)]
+    np.testing.assert_allclose(objective.third(theta, block, block), jnp.stack(columns, axis=1), atol=1e-12)
+
+
+def test_complex_derivatives_are_the_holomorphic_ones(problem):
+    # Differences of neighbours around a small circle: exact up to the circle's fourth power.
+    objective, _ = problem
+    theta = objective.theta + 0.05j * jnp.cos(jnp.arange(objective.theta.size))
+    d = jnp.sin(jnp.arange(1.0, theta.size + 1)) + 0.3j
+    r = 1e-3
+
+    def directional(function):
+        return sum(function(theta + r * w * d) / w for w in (1, 1j, -1, -1j)) / (4 * r)
+
+    np.testing.assert_allclose(objective.gradient(theta) @ d, directional(objective.value), rtol=1e-9)
+    np.testing.assert_allclose(objective.hvp(theta, d), directional(objective.gradient), atol=1e-8)
+    along = directional(lambda t: objective.hvp(t, d))
+    np.testing.assert_allclose(objective.third(theta, d, d), along, atol=1e-7)
+
+
+def test_the_complex_hessian_is_symmetric_and_not_hermitian(problem):
+    objective, _ = problem
+    hessian = objective.hessian(objective.theta + 0.2j)
+    np.testing.assert_allclose(hessian, hessian.T, atol=1e-13)
+    assert jnp.linalg.norm(hessian - hessian.conj().T) > 0.1
+
+
+def test_complex_vectors_at_real_theta_are_multiplied_part_by_part(problem):
+    objective, _ = problem
+    theta = objective.theta
+    u, v = (jnp.asarray(x) for x in RANDOM.standard_normal((2, theta.size)))
+    expected = objective.hvp(theta, u) + 1j * objective.hvp(theta, v)
+    np.testing.assert_allclose(objective.hvp(theta, u + 1j * v), expected, atol=1e-13)
+
+
+def test_any_pytree_of_parameters_is_taken_and_given_back():
+    class Model(eqx.Module):
+        weight: jax.Array
+        activation: callable
+        calls: jax.Array
+
+    model = Model(jnp.arange(3.0), jnp.tanh, jnp.array(7))
+    objective = pf.Objective(lambda m: jnp.sum(m.activation(m.weight) ** 2) * m.calls, model)
+    assert objective.theta.shape == (3,)
+    assert objective.unravel(objective.theta).activation is jnp.tanh
+    slope = 7 * 2 * jnp.tanh(model.weight) * (1 - jnp.tanh(model.weight) ** 2)
+    np.testing.assert_allclose(objective.gradient(objective.theta), slope, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64, jnp.complex64, jnp.complex128])
+def test_results_keep_the_dtype_of_theta(dtype):
+    objective = pf.Objective(lambda p: jnp.sum(p**3), jnp.ones(3, dtype), chunk=2)
+    theta = objective.theta
+    for result in (
+        objective.value(theta),
+        objective.gradient(theta),
+        objective.hvp(theta, theta),
+        objective.hessian(theta),
+        objective.third(theta, theta, theta),
+    ):
+        assert result.dtype == dtype
+
+
+def test_a_second_call_does_not_compile_again():
+    traces = []
+
+    def loss(params, batch):
+        traces.append(1)
+        return jnp.mean(params * batch)
+
+    objective = pf.Objective(loss, jnp.ones(2), jnp.ones((5, 2)), chunk=2)
+    for call in (objective.value, objective.gradient, lambda t: objective.hvp(t, t), objective.hessian):
+        call(objective.theta)
+        before = len(traces)
+        call(objective.theta + 1)
+        assert len(traces) == before
+
+
+def test_first_keeps_the_first_samples_only():
+    objective = regression(9)
+    inputs, targets = objective._data
+    expected = square_loss(objective.unravel(objective.theta), (inputs[:4], targets[:4]))
+    np.testing.assert_allclose(objective.first(4).value(objective.theta), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(params={"n": 3}), "params must hold at least one floating-point number"),
+        (dict(params=jnp.array([1.0, jnp.nan])), "params must be finite, but 1 of its 2"),
+        (dict(loss="mse"), "loss must be a function"),
+        (dict(loss=lambda p: p), "loss must return a scalar"),
+        (dict(loss=lambda p: 1.0), "loss must return a scalar"),
+        (
+            dict(data=(jnp.ones((3, 1)), jnp.ones((4, 1)))),
+            r"data must have one length along all first axes, got \[3, 4\]",
+        ),
+        (dict(data=jnp.ones((0, 1))), "data must be arrays with at least one sample"),
+        (dict(data=()), "data must be arrays with at least one sample"),
+        (dict(data=jnp.array(1.0)), "data must be arrays with at least one sample"),
+        (dict(data=jnp.ones(3), chunk=0), "chunk must be a whole number of at least 1, got 0"),
+        (dict(data=jnp.ones(3), chunk=1.5), "chunk must be a whole number of at least 1, got 1.5"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    arguments = {"loss": lambda p, batch=None: jnp.sum(p**2), "params": jnp.ones(2)} | arguments
+    with pytest.raises(ValueError, match=message):
+        pf.Objective(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("theta", "message"),
+    [
+        (jnp.ones(3), r"theta must be flat with shape \(2,\), got shape \(3,\)"),
+        (jnp.ones((2, 1)), r"got shape \(2, 1\)"),
+        ("start", "theta must be an array of numbers"),
+        (np.array([True, False]), "theta must hold real or complex numbers, got dtype bool"),
+    ],
+)
+def test_a_bad_theta_is_named(theta, message):
+    with pytest.raises(ValueError, match=message):
+        pf.functions.banana().gradient(theta)
+
+
+def test_a_bad_vector_is_named():
+    banana = pf.functions.banana()
+    with pytest.raises(ValueError, match=r"v must have shape \(2,\) or \(2, k\), got \(3,\)"):
+        banana.hvp(banana.theta, jnp.ones(3))
+    with pytest.raises(ValueError, match="u and v must have the same shape"):
+        banana.third(banana.theta, jnp.ones(2), jnp.ones((2, 2)))

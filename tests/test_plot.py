@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+
+import principalflow as pf
+
+STRAIGHT = np.linspace([0.0, 0.0], [1.0, 1.0], 5)
+
+
+def test_trajectories_draw_one_labelled_line_per_path_descent_and_start():
+    ax = pf.plot.trajectories(pf.functions.banana(), {"flow": STRAIGHT + 1j}, descent=STRAIGHT[:2])
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["flow", "gradient descent", "start"]
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), STRAIGHT)
+
+
+def test_the_contours_cover_all_paths():
+    ax = pf.plot.trajectories(pf.functions.banana(), {"flow": STRAIGHT})
+    low, high = ax.get_xlim()
+    assert low < 0 < 1 < high
+
+
+def test_errors_draw_the_chosen_kind_on_a_logarithmic_axis():
+    table = {
+        "flow": np.array(["a", "a", "b", "b"]),
+        "kind": np.array(["local", "global", "local", "global"]),
+        "step": np.array([1, 1, 1, 1]),
+        "error": np.array([0.1, 0.2, 0.3, 0.4]),
+        "relative_error": np.array([1.0, 2.0, 3.0, 4.0]),
+    }
+    ax = pf.plot.errors(table, kind="global", relative=True)
+    assert [line.get_ydata()[0] for line in ax.lines] == [2.0, 4.0]
+    assert ax.get_yscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pf.plot.trajectories(pf.functions.banana(), {}), "something to draw"),
+        (lambda: pf.plot.trajectories(pf.functions.cosine_valley(), {"f": STRAIGHT}), "must have 2 parameters"),
+        (lambda: pf.plot.trajectories(pf.functions.banana(), {"f": STRAIGHT[:, :1]}), r"paths\['f'\] must have shape"),
+        (lambda: pf.plot.errors({}, kind="both"), "kind must be one of 'local', 'global', got 'both'"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
