@@ -13,7 +13,7 @@ reproduce: $(INSTALLED)
 	$(BIN)/python examples/first_steps.py --out $(OUT)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -35,8 +35,8 @@ def test_derivatives_equal_the_dense_ones_of_jax(problem):
     np.testing.assert_allclose(objective.third(theta, u, v), third, atol=1e-12)
 
 
-@settings(max_examples=8)
-@given(chunk=st.integers(1, 8))
+@settings(max_examples=4)
+@given(chunk=st.sampled_from([1, 3, 7, 8]))
 def test_every_quantity_is_the_mean_over_samples_whatever_the_chunk(chunk):
     whole, chunked = regression(samples=7), regression(samples=7, chunk=chunk)
     theta = whole.theta

@@ -41,7 +41,14 @@ def test_order_n_has_a_one_step_error_of_slope_n_plus_2(problem, order):
 
 @PROBLEMS
 @pytest.mark.parametrize(
-    ("flow", "expected"), [(lambda h: pf.flows.NegativeGradient(), 2), (pf.flows.IGR, 3), (pf.flows.ThirdOrder, 4)]
+    ("flow", "expected"),
+    [
+        (lambda h: pf.flows.NegativeGradient(), 2),
+        (pf.flows.IGR, 3),
+        (pf.flows.ThirdOrder, 4),
+        (pf.flows.Principal, 3),
+        (pf.flows.PrincipalThirdOrder, 4),
+    ],
 )
 def test_the_named_flows_have_the_slopes_of_their_orders(problem, flow, expected):
     objective, theta, rates = problem()

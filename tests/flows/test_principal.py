@@ -2,9 +2,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import random_quadratic, regression
+from cases import network, random_quadratic, regression, square_loss
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 import principalflow as pf
 
@@ -42,6 +43,23 @@ def test_krylov_equals_dense(branch, offset):
     assert krylov.converged
     assert jnp.linalg.norm(krylov.vector - dense.vector) <= 1e-8 * jnp.linalg.norm(dense.vector)
     assert int(krylov.products) < theta.size
+
+
+@pytest.mark.slow
+def test_on_a_network_of_3466_parameters_at_the_edge_krylov_equals_dense_within_30_products():
+    images, labels = load_digits(return_X_y=True)
+    data = (images[:600] / 16, np.eye(10)[labels[:600]])
+    objective = pf.Objective(lambda p, batch: square_loss(p, batch) / 2, network((64, 32, 32, 10)), data)
+    h = 0.115
+    theta = pf.descend(objective, objective.theta, h, 1600).thetas[-1]
+    values, vectors = jnp.linalg.eigh(objective.hessian(theta))
+    assert theta.size == 3466
+    assert h * values[-1] > 1
+    flow = pf.flows.Principal(h)
+    dense = vectors @ (flow.alpha(h * values) * (vectors.T @ objective.gradient(theta)))
+    krylov = flow.evaluate(objective, theta)
+    assert jnp.linalg.norm(krylov.vector - dense) <= 1e-8 * jnp.linalg.norm(dense)
+    assert int(krylov.products) <= 30
 
 
 @pytest.mark.parametrize("method", ["dense", "krylov"])

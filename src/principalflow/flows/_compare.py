@@ -1,11 +1,10 @@
 """How far each flow is from gradient descent."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from principalflow import _checks
 from principalflow.descent import descend
@@ -42,7 +41,7 @@ def compare(
     Returns:
         One row per flow, step and kind of error, as a pandas DataFrame, or as a dict of columns where
         pandas isn't installed: `flow`, `step`, `kind`, `error`, `relative_error` (over the length of
-        descent's step), `evaluations` (of the field, up to this row), `status`. Where descent or the flow
+        descent's step), `evaluations` (of the field, for this step), `status`. Where descent or the flow
         ended early the error is NaN and `status` says why.
 
     Raises:
@@ -65,28 +64,25 @@ def compare(
     path = descend(objective, start, h, steps)
     _checks.warn_if_coarse("rtol", rtol, start.dtype)
 
-    def follow(flow, theta, times, limit):
-        return solve(flow, objective, theta, times, rtol, atol, solver_for(rtol), None, limit)
-
-    rows = []
-    lengths = np.linalg.norm(np.diff(path.thetas, axis=0), axis=1)
-    for name, flow in named.items():
-        whole = follow(flow, start, h * np.arange(steps + 1), steps * max_steps)
+    def follow(flow: Flow, kind: str) -> Iterator[tuple]:
+        state, ended = flow.start(objective, start), None
         for n in range(1, steps + 1):
-            if n >= len(path.thetas):
-                rows += [(name, n, kind, np.nan, np.nan, 0, "descent diverged") for kind in ("local", "global")]
+            ended = "descent diverged" if n >= len(path.thetas) else ended
+            if ended:
+                yield n, kind, np.nan, np.nan, 0, ended
                 continue
-            one = follow(flow, path.thetas[n - 1], np.array([0.0, h]), max_steps)
-            local = _distance(path.thetas[n], one.thetas, 1)
-            rows.append((name, n, "local", local, local / lengths[n - 1], one.evaluations, one.status))
-            total = _distance(path.thetas[n], whole.thetas, n)
-            rows.append((name, n, "global", total, total / lengths[n - 1], whole.evaluations, whole.status))
-    columns = ("flow", "step", "kind", "error", "relative_error", "evaluations", "status")
-    return _table(columns, rows)
+            if kind == "local":
+                state = flow.start(objective, path.thetas[n - 1])
+            solution, state = solve(flow, objective, state, np.array([0.0, h]), rtol, atol, solver, None, max_steps)
+            reached = len(solution.thetas) == 2
+            error = float(jnp.linalg.norm(solution.thetas[1] - path.thetas[n])) if reached else np.nan
+            length = float(jnp.linalg.norm(path.thetas[n] - path.thetas[n - 1]))
+            yield n, kind, error, error / length if length else np.nan, solution.evaluations, solution.status
+            ended = None if reached or kind == "local" else solution.status
 
-
-def _distance(theta: Array, thetas: Array, index: int) -> float:
-    return float(jnp.linalg.norm(thetas[index] - theta)) if index < len(thetas) else float("nan")
+    solver = solver_for(rtol)
+    rows = [(name, *row) for name, flow in named.items() for kind in ("local", "global") for row in follow(flow, kind)]
+    return _table(("flow", "step", "kind", "error", "relative_error", "evaluations", "status"), rows)
 
 
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:

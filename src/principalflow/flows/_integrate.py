@@ -110,7 +110,8 @@ def integrate(
         max_steps = int(np.ceil(time / step)) + 2
     else:
         _checks.warn_if_coarse("rtol", rtol, theta.dtype)
-    return solve(flow, objective, theta, times, rtol, atol, chosen, step, max_steps)
+    state = flow.start(objective, theta)
+    return solve(flow, objective, state, times, rtol, atol, chosen, step, max_steps)[0]
 
 
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
@@ -132,26 +133,26 @@ def solver_for(rtol: float) -> str:
 def solve(
     flow: Flow,
     objective: Objective,
-    theta: Array,
+    state: PyTree,
     times: np.ndarray,
     rtol: float,
     atol: float,
     solver: str,
     step: float | None,
     max_steps: int,
-) -> Solution:
-    """Solves without checking its arguments; see `integrate`. The last of `times` is the end."""
+) -> tuple[Solution, PyTree]:
+    """Returns the solution from `state` to the last of `times`, and the state it ended in; see `integrate`."""
     # Numbers become arrays, so that another learning rate, tolerance or time doesn't compile again.
     flow = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, flow)
-    state = flow.start(objective, theta)
     slope = flow.field(objective, state)
     if not np.isfinite(_size(slope)):
         raise ValueError("theta must have a finite vector field under the flow; it is not finite there.")
     if step is None:
         # The whole time at once if that moves the state little; the controller corrects a bold guess.
         step = min(times[-1], 0.1 * float((1 + _norm(state)) / _norm(slope)))
+    dtype = ravel_pytree(state)[0].real.dtype
     numbers = (times, rtol, atol, step if times[-1] > 0 else 1.0)
-    arrays = tuple(jnp.asarray(number, theta.real.dtype) for number in numbers)
+    arrays = tuple(jnp.asarray(number, dtype) for number in numbers)
     with warnings.catch_warnings():
         # Explicit solvers are sound on complex states; tests compare them with scipy's.
         warnings.filterwarnings("ignore", message="Complex dtype support in Diffrax")
@@ -172,7 +173,7 @@ def solve(
     reached = int(np.sum(np.isfinite(saved) & np.all(np.isfinite(thetas), axis=1)))
     # The adaptive solvers evaluate once more than their steps: at the start.
     evaluations = _STAGES[solver] * int(steps) + (solver != "euler")
-    return Solution(saved[:reached], thetas[:reached], evaluations, int(steps), status, message)
+    return Solution(saved[:reached], thetas[:reached], evaluations, int(steps), status, message), last
 
 
 @eqx.filter_jit
