@@ -83,7 +83,15 @@ class Objective(eqx.Module):
         self._check_scalar_loss()
 
     def unravel(self, theta: Vector) -> PyTree:
-        """Returns the pytree of parameters that `theta` is the flat form of."""
+        """Returns the pytree of parameters that `theta` is the flat form of.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import principalflow as pf
+            >>> objective = pf.Objective(lambda p: p["a"] * p["b"][0], {"a": jnp.array(2.0), "b": jnp.ones(1)})
+            >>> objective.unravel(objective.theta)["a"]
+            Array(2., dtype=float64)
+        """
         return eqx.combine(self._unravel(theta), self._rest)
 
     @property
@@ -101,12 +109,23 @@ class Objective(eqx.Module):
         """Returns the loss $E$ at `theta`.
 
         Raises:
-            ValueError: For a `theta` that isn't a vector of `len(objective.theta)` numbers.
+            ValueError: For a `theta` that isn't a vector of `len(objective.theta)` numbers; the same below.
+
+        Example:
+            >>> import principalflow as pf
+            >>> pf.functions.banana().value([1.0, 2.0])
+            Array(100., dtype=float64)
         """
         return _value(self, self.flat("theta", theta))
 
     def gradient(self, theta: _checks.Numbers) -> Vector:
-        r"""Returns the gradient $g = \nabla E$ at `theta`."""
+        r"""Returns the gradient $g = \nabla E$ at `theta`.
+
+        Example:
+            >>> import principalflow as pf
+            >>> pf.functions.banana().gradient([1.0, 2.0])
+            Array([-400.,  200.], dtype=float64)
+        """
         return self.value_and_gradient(theta)[1]
 
     def value_and_gradient(self, theta: _checks.Numbers) -> tuple[Inexact[Array, ""], Vector]:
@@ -130,7 +149,14 @@ class Objective(eqx.Module):
         return _hvp(self, self.flat("theta", theta), self._columns("v", v))
 
     def hessian(self, theta: _checks.Numbers) -> Inexact[Array, "D D"]:
-        r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D."""
+        r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D.
+
+        Example:
+            >>> import principalflow as pf
+            >>> pf.functions.banana().hessian([1.0, 1.0])
+            Array([[ 802., -400.],
+                   [-400.,  200.]], dtype=float64)
+        """
         return _hessian(self, self.flat("theta", theta))
 
     def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
@@ -141,6 +167,13 @@ class Objective(eqx.Module):
 
         Raises:
             ValueError: For wrong shapes, or blocks with different numbers of columns.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import principalflow as pf
+            >>> cubes = pf.Objective(lambda theta: jnp.sum(theta**3), jnp.ones(2))
+            >>> cubes.third(cubes.theta, jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))  # 6 u v
+            Array([18., 48.], dtype=float64)
         """
         theta = self.flat("theta", theta)
         u, v = self._columns("u", u), self._columns("v", v)
@@ -153,9 +186,16 @@ class Objective(eqx.Module):
 
         Where all samples are evaluated at once the products share one forward and backward pass,
         which halves their price; with chunks each product makes its own, to keep memory bounded.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import principalflow as pf
+            >>> gradient, product = pf.functions.banana().linearize([1.0, 1.0])
+            >>> product(jnp.array([1.0, 0.0]))
+            Array([ 802., -400.], dtype=float64)
         """
         theta = self.flat("theta", theta)
-        if self.samples is None or self.chunk is None or self.chunk >= self.samples:
+        if self._piece is None:
             return jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
         return self.gradient(theta), lambda v: _hvp(self, theta, v)
 
@@ -176,6 +216,12 @@ class Objective(eqx.Module):
             raise ValueError(f"{name} must have shape ({size},) or ({size}, k), got {array.shape}.")
         return array
 
+    @property
+    def _piece(self) -> int | None:
+        """Samples per evaluation, or None if all are evaluated at once."""
+        at_once = self.samples is None or self.chunk is None or self.chunk >= self.samples
+        return None if at_once else self.chunk
+
     def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
         params = self.unravel(theta)
         return self._loss(params) if batch is None else self._loss(params, batch)
@@ -185,8 +231,8 @@ class Objective(eqx.Module):
 
     def _mean(self, quantity: Callable[[PyTree], PyTree]) -> PyTree:
         """Returns the mean over all samples of `quantity(batch)`, itself a mean over its batch."""
-        samples, chunk = self.samples, self.chunk
-        if samples is None or chunk is None or chunk >= samples:
+        samples, chunk = self.samples or 0, self._piece
+        if chunk is None:
             return quantity(self._data)
         full, ragged = divmod(samples, chunk)
 

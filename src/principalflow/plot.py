@@ -40,6 +40,14 @@ def trajectories(
     Raises:
         ValueError: For an objective or a path that isn't two-dimensional, or nothing to draw.
         ImportError: Where matplotlib isn't installed.
+
+    Example:
+        >>> import principalflow as pf
+        >>> banana = pf.functions.banana()
+        >>> path = pf.descend(banana, banana.theta, h=0.0012, steps=5)
+        >>> solution = pf.integrate(pf.flows.NegativeGradient(), banana, banana.theta, time=0.006, saves=20)
+        >>> ax = pf.plot.trajectories(banana, {"NGF": solution.thetas}, path.thetas)
+        >>> ax.figure.savefig("banana.png")  # doctest: +SKIP
     """
     curves = {name: _plane(f"paths[{name!r}]", path) for name, path in paths.items()}
     dots = None if descent is None else _plane("descent", descent)
@@ -81,6 +89,13 @@ def errors(
     Raises:
         ValueError: For an unknown kind, or a table without it.
         ImportError: Where matplotlib isn't installed.
+
+    Example:
+        >>> import principalflow as pf
+        >>> banana = pf.functions.banana()
+        >>> table = pf.compare(banana, banana.theta, h=0.0006, steps=3, flows=[pf.flows.NegativeGradient()])
+        >>> pf.plot.errors(table).get_yscale()
+        'log'
     """
     _checks.one_of("kind", kind, ("local", "global"))
     column = "relative_error" if relative else "error"

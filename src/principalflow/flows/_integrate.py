@@ -75,7 +75,7 @@ def integrate(
             paper's way (appendix C), for comparison.
         step: The step of `"euler"`; the other solvers choose theirs.
         saves: None for start and end, a whole number n for n + 1 evenly spaced times from 0 to `time`,
-            or the times themselves.
+            or the times themselves; the solver steps on them, and goes no further than the last.
         max_steps: The solver gives up after this many steps, and says so. "euler" takes what it needs.
 
     Returns:
