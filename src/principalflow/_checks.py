@@ -71,17 +71,23 @@ def finite(name: str, value: Array) -> None:
         raise ValueError(f"{name} must be finite, but {bad} of its {value.size} entries are not.")
 
 
-def warn_if_coarse(name: str, tolerance: float, dtype: Any) -> None:
-    """Warns when `tolerance` is finer than `dtype` can resolve (ten rounding units)."""
-    eps = float(jnp.finfo(dtype).eps)
-    if tolerance < 10 * eps:
+def resolution(dtype: Any) -> float:
+    """Returns the finest relative tolerance that makes sense in `dtype`: ten rounding units."""
+    return 10 * float(jnp.finfo(dtype).eps)
+
+
+def resolvable(name: str, tolerance: float, dtype: Any) -> float:
+    """Returns `tolerance`, or with a warning the finest that `dtype` resolves."""
+    finest = resolution(dtype)
+    if tolerance < finest:
         warnings.warn(
-            f"{name}={tolerance:g} is finer than {jnp.dtype(dtype).name} resolves (about {10 * eps:.0e}). "
-            'Call jax.config.update("jax_enable_x64", True) before making any array, '
-            f"and give float64 parameters, or ask for a larger {name}.",
+            f"{name}={tolerance:g} is finer than {jnp.dtype(dtype).name} resolves; {finest:.0e} is used instead. "
+            'For more, call jax.config.update("jax_enable_x64", True) before making any array, '
+            "and give float64 parameters.",
             PrecisionWarning,
             stacklevel=3,
         )
+    return max(tolerance, finest)
 
 
 def _real_number(name: str, value: Any) -> float:

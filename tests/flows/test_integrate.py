@@ -187,6 +187,15 @@ def test_single_precision_is_warned_of():
     with pytest.warns(pf.PrecisionWarning, match="jax_enable_x64"):
         solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, 0.1, rtol=1e-7)
     assert solution.thetas.dtype == jnp.float32
+    np.testing.assert_allclose(solution.thetas[-1], np.exp(-0.2), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::principalflow.PrecisionWarning")
+def test_single_precision_solves_in_few_steps_what_it_can_resolve():
+    banana = pf.Objective(lambda p: (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2, jnp.array([1.3, 1.5], jnp.float32))
+    solution = pf.integrate(pf.flows.Principal(h=0.0012), banana, banana.theta, 0.0012, rtol=1e-9)
+    assert solution.status == "completed"
+    assert solution.steps < 50
 
 
 @pytest.mark.parametrize(

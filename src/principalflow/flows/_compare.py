@@ -62,7 +62,7 @@ def compare(
     for flow in named.values():
         start = check_start(flow, objective, start)
     path = descend(objective, start, h, steps)
-    _checks.warn_if_coarse("rtol", rtol, start.dtype)
+    rtol = _checks.resolvable("rtol", rtol, start.dtype)
 
     def follow(flow: Flow, kind: str) -> Iterator[tuple]:
         state, ended = flow.start(objective, start), None

@@ -104,12 +104,12 @@ def integrate(
         raise ValueError(f"step goes with solver='euler', and only with it; got step={step!r}, solver={solver!r}.")
     times = _save_times(time, saves)
     theta = check_start(flow, objective, theta)
-    chosen = solver_for(rtol) if solver == "auto" else solver
-    if chosen == "euler":
+    if solver == "euler":
         step = _checks.positive("step", step)
         max_steps = int(np.ceil(time / step)) + 2
     else:
-        _checks.warn_if_coarse("rtol", rtol, theta.dtype)
+        rtol = _checks.resolvable("rtol", rtol, theta.dtype)
+    chosen = solver_for(rtol) if solver == "auto" else solver
     state = flow.start(objective, theta)
     return solve(flow, objective, state, times, rtol, atol, chosen, step, max_steps)[0]
 

@@ -77,7 +77,7 @@ def apply(
     theta, v = objective.flat("theta", theta), objective.flat("v", v)
     _checks.finite("theta", theta)
     _checks.finite("v", v)
-    _checks.warn_if_coarse("rtol", rtol, theta.dtype)
+    rtol = _checks.resolvable("rtol", rtol, theta.dtype)
     return _apply(objective, theta, f, v, jnp.asarray(rtol), max_products)
 
 
@@ -95,10 +95,11 @@ def krylov(
         product: v -> H v, linear.
         v: The vector; its dtype is the dtype of the basis.
         coefficients: T -> f(T) e_1 and its relative rounding error.
-        rtol: The relative tolerance.
+        rtol: The relative tolerance; no finer than the dtype resolves.
         max_products: The largest size of the basis.
         symmetric: Whether H is real and symmetric, so that T is tridiagonal up to rounding.
     """
+    rtol = jnp.maximum(rtol, _checks.resolution(v.dtype))
     size = min(max_products, v.size)
     eps = jnp.finfo(v.dtype).eps
     length = jnp.linalg.norm(v)
