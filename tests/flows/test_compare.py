@@ -13,7 +13,7 @@ FLOWS = {"ngf": pf.flows.NegativeGradient(), "pf": pf.flows.Principal(H)}
 
 @pytest.fixture(scope="module")
 def table():
-    return pf.compare(pf.functions.banana(), START, H, 3, FLOWS)
+    return pf.compare(pf.functions.banana(), START, H, 3, FLOWS, rtol=1e-9)
 
 
 def rows(table, flow, kind):
@@ -48,6 +48,15 @@ def test_the_first_step_is_the_same_either_way(table):
     for flow in FLOWS:
         first = [rows(table, flow, kind)["error"].iloc[0] for kind in ("local", "global")]
         np.testing.assert_allclose(*first, rtol=1e-5)
+
+
+def test_the_tolerance_is_relative_to_descents_step():
+    # A step of 1e-6 of theta: with a tolerance relative to theta its error of 1e-9 would be lost.
+    bowl, h = pf.functions.quadratic([[1.0]], b=[-1.0]), 1e-3
+    start = [1.0 + 1e-3]
+    table = pf.compare(bowl, start, h, 1, {"ngf": pf.flows.NegativeGradient()})
+    exact = 1e-3 * (np.exp(-h) - (1 - h))
+    np.testing.assert_allclose(table["error"], exact, rtol=1e-2)
 
 
 def test_without_pandas_it_is_a_dict_of_columns(monkeypatch):

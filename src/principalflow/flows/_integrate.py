@@ -111,7 +111,7 @@ def integrate(
         rtol = _checks.resolvable("rtol", rtol, theta.dtype)
     chosen = solver_for(rtol) if solver == "auto" else solver
     state = flow.start(objective, theta)
-    return solve(flow, objective, state, times, rtol, atol, chosen, step, max_steps)[0]
+    return solve(flow, objective, state, times, rtol, atol, chosen, step, max_steps, field_rtol=rtol)[0]
 
 
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
@@ -140,8 +140,12 @@ def solve(
     solver: str,
     step: float | None,
     max_steps: int,
+    field_rtol: float,
 ) -> tuple[Solution, PyTree]:
-    """Returns the solution from `state` to the last of `times`, and the state it ended in; see `integrate`."""
+    """Returns the solution from `state` to the last of `times`, and the state it ended in; see `integrate`.
+
+    It is called inexact where the field's own relative error is above `field_rtol`.
+    """
     # Numbers become arrays, so that another learning rate, tolerance or time doesn't compile again.
     flow = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, flow)
     slope = flow.field(objective, state)
@@ -163,7 +167,7 @@ def solve(
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
         field_error = flow.field_error(objective, last)
-        if field_error is not None and field_error > max(rtol, 1e-12):
+        if field_error is not None and field_error > field_rtol:
             status = "inexact"
             message = (
                 f"reached the end, but the field there is only known to {field_error:.1e}: "
