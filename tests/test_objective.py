@@ -190,5 +190,18 @@ def test_a_bad_vector_is_named():
     banana = pf.functions.banana()
     with pytest.raises(ValueError, match=r"v must have shape \(2,\) or \(2, k\), got \(3,\)"):
         banana.hvp(banana.theta, jnp.ones(3))
+    with pytest.raises(ValueError, match="u and v must be real where theta is real"):
+        banana.third(banana.theta, jnp.ones(2) + 1j, jnp.ones(2) + 1j)
     with pytest.raises(ValueError, match="u and v must have the same shape"):
         banana.third(banana.theta, jnp.ones(2), jnp.ones((2, 2)))
+
+
+def test_a_loss_that_is_real_at_complex_theta_is_refused_a_derivative():
+    objective = pf.Objective(lambda p: jnp.sum(jnp.abs(p) ** 2), jnp.ones(2))
+    with pytest.raises(ValueError, match="returns a real number at complex parameters"):
+        objective.gradient(objective.theta + 1j)
+
+
+def test_a_loss_of_the_whole_batch_is_traced_with_all_of_it():
+    objective = pf.Objective(lambda p, batch: jnp.sum(batch.reshape(3, 2) @ p), jnp.ones(2), jnp.arange(6.0))
+    np.testing.assert_allclose(objective.value(objective.theta), 15)

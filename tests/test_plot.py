@@ -15,8 +15,9 @@ def test_trajectories_draw_one_labelled_line_per_path_descent_and_start():
 
 def test_the_contours_cover_all_paths():
     ax = pf.plot.trajectories(pf.functions.banana(), {"flow": STRAIGHT})
-    low, high = ax.get_xlim()
-    assert low < 0 < 1 < high
+    box = ax.collections[0].get_datalim(ax.transData)
+    assert box.x0 < 0 < 1 < box.x1
+    assert box.y0 < 0 < 1 < box.y1
 
 
 def test_errors_draw_the_chosen_kind_on_a_logarithmic_axis():

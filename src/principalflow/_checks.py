@@ -49,16 +49,36 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {listed}, got {value!r}.")
 
 
-def inexact(name: str, value: Numbers, like: Array) -> Array:
-    """Returns `value` as a real or complex floating array; whole numbers take the dtype of `like`."""
+def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:
+    """Returns `value` as a real or complex floating array; whole numbers take `dtype`."""
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers, got {value!r}.") from error
     if jnp.issubdtype(array.dtype, jnp.integer):
-        array = array.astype(like.dtype)
+        array = array.astype(dtype)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         raise ValueError(f"{name} must hold real or complex numbers, got dtype {array.dtype}.")
+    return array
+
+
+def symmetric(name: str, value: Numbers) -> Array:
+    """Returns `value` as a square, symmetric, finite matrix."""
+    matrix = inexact(name, value)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        raise ValueError(f"{name} must be a square matrix, got shape {matrix.shape}.")
+    finite(name, matrix)
+    if jnp.max(jnp.abs(matrix - matrix.T)) > resolution(matrix.dtype) * jnp.max(jnp.abs(matrix)):
+        raise ValueError(f"{name} must be symmetric: it is the Hessian.")
+    return matrix
+
+
+def vector(name: str, value: Numbers, size: int) -> Array:
+    """Returns `value` as a finite vector of `size` entries."""
+    array = inexact(name, value)
+    if array.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), got {array.shape}.")
+    finite(name, array)
     return array
 
 

@@ -27,17 +27,8 @@ def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective
         >>> bowl.value([1.0, 1.0])
         Array(1.01, dtype=float64)
     """
-    like = jnp.zeros(())
-    A = _checks.inexact("A", A, like)
-    if A.ndim != 2 or A.shape[0] != A.shape[1] or A.size == 0:
-        raise ValueError(f"A must be a square matrix, got shape {A.shape}.")
-    _checks.finite("A", A)
-    if not jnp.allclose(A, A.T):
-        raise ValueError("A must be symmetric: it is the Hessian.")
-    b = jnp.zeros(A.shape[0], A.dtype) if b is None else _checks.inexact("b", b, like)
-    if b.shape != A.shape[:1]:
-        raise ValueError(f"b must have shape {A.shape[:1]} to go with A, got {b.shape}.")
-    _checks.finite("b", b)
+    A = _checks.symmetric("A", A)
+    b = jnp.zeros(A.shape[0], A.dtype) if b is None else _checks.vector("b", b, A.shape[0])
     return Objective(lambda theta: 0.5 * theta @ (A @ theta) + b @ theta, jnp.ones(A.shape[0], A.dtype))
 
 

@@ -100,7 +100,7 @@ class Objective(eqx.Module):
         leaves = jax.tree.leaves(self._data)
         return leaves[0].shape[0] if leaves else None
 
-    def first(self, samples: int) -> "Objective":
+    def first(self, samples: int | None) -> "Objective":
         """Returns the same loss over the first `samples` samples only (all, without data)."""
         data = jax.tree.map(lambda leaf: leaf[:samples], self._data)
         return eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
@@ -166,7 +166,7 @@ class Objective(eqx.Module):
         nested forward mode over the gradient, with no dense tensor. Blocks are taken column by column.
 
         Raises:
-            ValueError: For wrong shapes, or blocks with different numbers of columns.
+            ValueError: For wrong shapes, blocks with different numbers of columns, or complex ones at real theta.
 
         Example:
             >>> import jax.numpy as jnp
@@ -179,6 +179,8 @@ class Objective(eqx.Module):
         u, v = self._columns("u", u), self._columns("v", v)
         if u.shape != v.shape:
             raise ValueError(f"u and v must have the same shape, got {u.shape} and {v.shape}.")
+        if not jnp.iscomplexobj(theta) and (jnp.iscomplexobj(u) or jnp.iscomplexobj(v)):
+            raise ValueError(f"u and v must be real where theta is real, got {u.dtype} and {v.dtype}.")
         return _third(self, theta, u, v)
 
     def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
@@ -201,7 +203,7 @@ class Objective(eqx.Module):
 
     def flat(self, name: str, theta: _checks.Numbers) -> Vector:
         """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""
-        array = _checks.inexact(name, theta, self.theta)
+        array = _checks.inexact(name, theta, self.theta.dtype)
         if array.shape != self.theta.shape:
             raise ValueError(
                 f"{name} must be flat with shape {self.theta.shape}, got shape {array.shape}. "
@@ -210,7 +212,7 @@ class Objective(eqx.Module):
         return array
 
     def _columns(self, name: str, v: _checks.Numbers) -> Array:
-        array = _checks.inexact(name, v, self.theta)
+        array = _checks.inexact(name, v, self.theta.dtype)
         if array.ndim not in (1, 2) or array.shape[0] != self.theta.size:
             size = self.theta.size
             raise ValueError(f"{name} must have shape ({size},) or ({size}, k), got {array.shape}.")
@@ -224,7 +226,10 @@ class Objective(eqx.Module):
 
     def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
         params = self.unravel(theta)
-        return self._loss(params) if batch is None else self._loss(params, batch)
+        value = self._loss(params) if batch is None else self._loss(params, batch)
+        if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(value):
+            raise ValueError("The loss returns a real number at complex parameters, so it has no derivative there.")
+        return value
 
     def _gradient_of_batch(self, theta: Vector, batch: PyTree) -> Vector:
         return jax.grad(self._of_batch, holomorphic=jnp.iscomplexobj(theta))(theta, batch)
@@ -247,7 +252,7 @@ class Objective(eqx.Module):
         return jax.tree.map(jnp.add, total, weighted(full * chunk, ragged)) if ragged else total
 
     def _check_scalar_loss(self) -> None:
-        shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or 1)._data), self)
+        shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or self.samples)._data), self)
         if getattr(shape, "shape", None) != ():
             raise ValueError(f"loss must return a scalar array, got {shape}.")
 

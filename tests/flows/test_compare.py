@@ -74,7 +74,8 @@ def test_without_pandas_it_is_a_dict_of_columns(monkeypatch):
 
 
 def test_where_descent_diverges_the_rows_say_so():
-    table = pf.compare(pf.functions.banana(), START, 0.05, 12, {"ngf": pf.flows.NegativeGradient()})
+    flows = {"ngf": pf.flows.NegativeGradient(), "bea": pf.flows.BackwardError(0.05, order=3)}
+    table = pf.compare(pf.functions.banana(), START, 0.05, 12, flows)
     late = table[table["step"] == 12]
     assert set(late["status"]) == {"descent diverged"}
     assert np.all(np.isnan(late["error"]))

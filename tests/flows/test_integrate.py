@@ -158,6 +158,21 @@ def test_a_field_that_jumps_is_called_stuck():
     solution = pf.integrate(pf.flows.NegativeGradient(), objective, [0.5], 1.0, rtol=1e-9)
     assert solution.status in ("stuck", "max_steps")
     assert "the field may jump" in solution.message
+    assert "branch" not in solution.message
+
+
+def test_a_jump_after_growth_is_stuck_and_not_diverged():
+    # E = -x^2/2 up to 50 and rises beyond: the flow from 1 grows, and then sits on the kink.
+    objective = pf.Objective(lambda p: jnp.sum(jnp.where(p < 50, -(p**2) / 2, 100 * p)), jnp.ones(1))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, [1.0], 10.0, rtol=1e-9)
+    assert solution.status in ("stuck", "max_steps")
+
+
+def test_it_goes_to_the_end_even_where_the_last_save_is_earlier():
+    objective, theta = banana()
+    solution = pf.integrate(pf.flows.PositiveGradient(), objective, theta, 1.0, saves=[1e-5])
+    assert solution.status == "diverged"
+    np.testing.assert_allclose(solution.times, [1e-5])
 
 
 def test_a_krylov_field_that_misses_the_tolerance_is_called_inexact():
@@ -193,7 +208,7 @@ def test_single_precision_is_warned_of():
 @pytest.mark.filterwarnings("ignore::principalflow.PrecisionWarning")
 def test_single_precision_solves_in_few_steps_what_it_can_resolve():
     banana = pf.Objective(lambda p: (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2, jnp.array([1.3, 1.5], jnp.float32))
-    solution = pf.integrate(pf.flows.Principal(h=0.0012), banana, banana.theta, 0.0012, rtol=1e-9)
+    solution = pf.integrate(pf.flows.Principal(np.float64(0.0012)), banana, banana.theta, 0.0012, rtol=1e-9)
     assert solution.status == "completed"
     assert solution.steps < 50
 
@@ -215,6 +230,8 @@ def test_single_precision_solves_in_few_steps_what_it_can_resolve():
         (dict(saves=0), "saves must be a whole number of at least 1"),
         (dict(saves=[0.0, 2.0]), "saves must be increasing times from 0 to time=1.0"),
         (dict(saves=[0.5, 0.1]), "saves must be increasing times"),
+        (dict(saves=[np.nan]), "saves must be increasing times"),
+        (dict(saves=["a"]), "saves must be times"),
         (dict(max_steps=0), "max_steps must be a whole number of at least 1"),
     ],
 )

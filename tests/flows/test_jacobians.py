@@ -46,6 +46,6 @@ def test_only_the_principal_flow_leaves_a_minimum_that_is_too_sharp():
         assert flow.jacobian_eigenvalues(sharp) < 0
 
 
-def test_every_flow_is_repelled_along_negative_curvature():
+def test_every_flow_is_repelled_along_mild_negative_curvature():
     for flow in (pf.flows.NegativeGradient(), pf.flows.IGR(H), pf.flows.ThirdOrder(H), pf.flows.Principal(H)):
         assert flow.jacobian_eigenvalues(-0.1 / H).real > 0

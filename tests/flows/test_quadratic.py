@@ -47,6 +47,15 @@ def test_a_direction_without_curvature_moves_at_constant_speed():
     np.testing.assert_allclose(solution, [[1.0 - 3.0 * 2.0]])
 
 
-def test_shapes_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"A must be \(D, D\), b and theta \(D,\), got \(1, 1\), \(2,\), \(1,\)"):
-        pf.flows.solve_quadratic(pf.flows.Principal(H), [[1.0]], [2.0, 1.0], [1.0], [3.0])
+@pytest.mark.parametrize(
+    ("A", "b", "message"),
+    [
+        ([[1.0]], [2.0, 1.0], r"b must have shape \(1,\), got \(2,\)"),
+        ([[1.0]], [[2.0]], r"b must have shape \(1,\), got \(1, 1\)"),
+        ([[1.0, 0.0]], [1.0], "A must be a square matrix"),
+        ([[0.0, 1e-9], [0.0, 0.0]], [1.0, 1.0], "A must be symmetric"),
+    ],
+)
+def test_bad_arguments_are_named(A, b, message):
+    with pytest.raises(ValueError, match=message):
+        pf.flows.solve_quadratic(pf.flows.Principal(H), A, b, [1.0], [3.0])

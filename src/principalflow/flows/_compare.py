@@ -20,7 +20,7 @@ def compare(
     steps: int,
     flows: Iterable[Flow] | Mapping[str, Flow],
     rtol: float = 1e-6,
-    max_steps: int = 4096,
+    max_steps: int = 1000,
 ) -> Any:
     r"""Returns a table of each flow's error against gradient descent, per step.
 
@@ -39,8 +39,8 @@ def compare(
     Returns:
         One row per flow, step and kind of error, as a pandas DataFrame, or as a dict of columns where
         pandas isn't installed: `flow`, `step`, `kind`, `error`, `relative_error` (over the length of
-        descent's step), `evaluations` (of the field, for this step), `status`. Where descent or the flow
-        ended early the error is NaN and `status` says why.
+        descent's step; below `rtol` it is the solver's own), `evaluations` (of the field, for this step),
+        `status`. Where descent or the flow ended early the error is NaN and `status` says why.
 
     Raises:
         ValueError: As `descend` and `integrate` do, or for two flows of one name.
@@ -58,9 +58,11 @@ def compare(
     steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
     start = objective.flat("theta", theta)
     for flow in named.values():
-        start = check_start(flow, objective, start)
+        check_start(flow, objective, start)
     path = descend(objective, start, h, steps)
     rtol = _checks.resolvable("rtol", rtol, start.dtype)
+
+    solver, finest = solver_for(rtol), _checks.resolution(start.dtype)
 
     def follow(flow: Flow, kind: str) -> Iterator[tuple]:
         state, ended = flow.start(objective, start), None
@@ -81,7 +83,6 @@ def compare(
             yield n, kind, error, error / length if length else np.nan, solution.evaluations, solution.status
             ended = None if reached or kind == "local" else solution.status
 
-    solver, finest = solver_for(rtol), _checks.resolution(start.dtype)
     rows = [(name, *row) for name, flow in named.items() for kind in ("local", "global") for row in follow(flow, kind)]
     return _table(("flow", "step", "kind", "error", "relative_error", "evaluations", "status"), rows)
 

@@ -3,7 +3,6 @@
 import abc
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks
@@ -40,7 +39,10 @@ class Flow(eqx.Module):
 
 
 class SpectralFlow(Flow):
-    r"""A flow of the form $\dot\theta = \sum_i \alpha(h\lambda_i)\,(\nabla E^T u_i)\,u_i$ (paper, table 1)."""
+    r"""A flow whose part in first and second derivatives is $\sum_i \alpha(h\lambda_i)\,(\nabla E^T u_i)\,u_i$.
+
+    On quadratics that is all of it (paper, table 1); elsewhere it may have terms in higher derivatives.
+    """
 
     @abc.abstractmethod
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
@@ -59,7 +61,7 @@ class SpectralFlow(Flow):
             >>> pf.flows.IGR(h=0.1).jacobian_eigenvalues([2.0])
             Array([-2.2], dtype=float64)
         """
-        lambdas = _checks.inexact("lambdas", lambdas, jnp.zeros(()))
+        lambdas = _checks.inexact("lambdas", lambdas)
         return lambdas * self.alpha(self.learning_rate * lambdas)
 
     @property
@@ -75,10 +77,7 @@ class RateFlow(SpectralFlow):
         h: The learning rate of the descent that is modelled.
     """
 
-    h: float
-
-    def __check_init__(self):
-        _checks.positive("h", self.h)
+    h: float = eqx.field(converter=lambda h: _checks.positive("h", h))
 
     @property
     def learning_rate(self) -> float:

@@ -17,7 +17,7 @@ class _GradientFlow(SpectralFlow):
         return 1.0
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        return jnp.full_like(_checks.inexact("z", z, jnp.zeros(())), self._sign)
+        return jnp.full_like(_checks.inexact("z", z), self._sign)
 
     @eqx.filter_jit
     def field(self, objective: Objective, state: Vector) -> Vector:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import diffrax
@@ -38,7 +38,7 @@ class Solution:
         evaluations: Evaluations of the vector field.
         steps: Solver steps, rejected ones included.
         status: "completed", or what kept it from the end: "stuck" (the step size fell to nothing),
-            "diverged", "max_steps"; "inexact" if it got there on a field less accurate than `rtol`.
+            "diverged", "max_steps"; "inexact" if at the start or the end the field was less exact than `rtol`.
         message: The status in a sentence, with what to try.
     """
 
@@ -60,7 +60,7 @@ def integrate(
     solver: Literal["auto", "tsit5", "dopri8", "euler"] = "auto",
     step: float | None = None,
     saves: int | Sequence[float] | Array | None = None,
-    max_steps: int = 4096,
+    max_steps: int = 1000,
 ) -> Solution:
     """Follows a flow from `theta` for `time`; one learning rate of time is one step of descent.
 
@@ -75,7 +75,7 @@ def integrate(
             paper's way (appendix C), for comparison.
         step: The step of `"euler"`; the other solvers choose theirs.
         saves: None for start and end, a whole number n for n + 1 evenly spaced times from 0 to `time`,
-            or the times themselves; the solver steps on them, and goes no further than the last.
+            or the times themselves. The solver steps on them.
         max_steps: The solver gives up after this many steps, and says so. "euler" takes what it needs.
 
     Returns:
@@ -111,7 +111,11 @@ def integrate(
         rtol = _checks.resolvable("rtol", rtol, theta.dtype)
     chosen = solver_for(rtol) if solver == "auto" else solver
     state = flow.start(objective, theta)
-    return solve(flow, objective, state, times, rtol, atol, chosen, step, max_steps, field_rtol=rtol)[0]
+    to_the_end = times if times[-1] == time else np.append(times, time)
+    solution, _ = solve(flow, objective, state, to_the_end, rtol, atol, chosen, step, max_steps, field_rtol=rtol)
+    if solution.steps == 0 and solution.status == "diverged":
+        raise ValueError("theta must have a finite vector field under the flow; it is not finite there.")
+    return replace(solution, times=solution.times[: len(times)], thetas=solution.thetas[: len(times)])
 
 
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
@@ -150,7 +154,9 @@ def solve(
     flow = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, flow)
     slope = flow.field(objective, state)
     if not np.isfinite(_size(slope)):
-        raise ValueError("theta must have a finite vector field under the flow; it is not finite there.")
+        reached = jnp.asarray(times[times == 0])
+        thetas = jnp.broadcast_to(flow.parameters(state), (len(reached), objective.theta.size))
+        return Solution(reached, thetas, 1, 0, "diverged", "diverged: the field is not finite at the start"), state
     if step is None:
         # The whole time at once if that moves the state little; the controller corrects a bold guess.
         step = min(times[-1], 0.1 * float((1 + _norm(state)) / _norm(slope)))
@@ -162,15 +168,15 @@ def solve(
         warnings.filterwarnings("ignore", message="Complex dtype support in Diffrax")
         saved, states, last, steps, result = _solve(flow, objective, state, slope, arrays, solver, max_steps)
 
-    status, message = _describe(result, float(times[-1]), int(steps), max_steps)
-    if not _size(last) < (10 * (1 + _size(state)) if status == "stuck" else np.inf):
+    status, message = _describe(flow, result, float(times[-1]), int(steps), max_steps)
+    if _runs_away(flow, objective, last, float(times[-1]) if status == "stuck" else 0.0):
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
-        field_error = flow.field_error(objective, last)
-        if field_error is not None and field_error > field_rtol:
+        field_error = max(flow.field_error(objective, at) or 0.0 for at in (state, last))
+        if field_error > field_rtol:
             status = "inexact"
             message = (
-                f"reached the end, but the field there is only known to {field_error:.1e}: "
+                f"reached the end, but the field is only known to {field_error:.1e}: "
                 "tighten the flow's rtol or raise its max_products"
             )
     thetas = jax.vmap(flow.parameters)(states)
@@ -227,6 +233,12 @@ def _while_in_range(state: PyTree, slope: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.where(in_range, leaf, jnp.nan), slope)
 
 
+def _runs_away(flow: Flow, objective: Objective, state: PyTree, time: float) -> bool:
+    """Whether the state is beyond measure, or grows by its own size within a millionth of the time."""
+    size = _size(state)
+    return not np.isfinite(size) or (time > 0 and 1e-6 * time * _size(flow.field(objective, state)) > size)
+
+
 def _size(state: PyTree) -> float:
     return float(jnp.max(jnp.abs(ravel_pytree(state)[0])))
 
@@ -236,17 +248,22 @@ def _save_times(time: float, saves) -> np.ndarray:
         return np.array([0.0, time])
     if np.ndim(saves) == 0:
         return np.linspace(0.0, time, _checks.whole("saves", saves, least=1) + 1)
-    times = np.asarray(saves, dtype=float)
+    try:
+        times = np.asarray(saves, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"saves must be times, got {saves!r}.") from error
     ordered = times.ndim == 1 and times.size > 0 and bool(np.all(np.diff(times) >= 0))
-    if not ordered or times[0] < 0 or times[-1] > time:
+    if not ordered or not (times[0] >= 0 and times[-1] <= time):
         raise ValueError(f"saves must be increasing times from 0 to time={time}, got {saves!r}.")
     return times
 
 
-def _describe(result, time: float, steps: int, max_steps: int) -> tuple[Status, str]:
+def _describe(flow: Flow, result, time: float, steps: int, max_steps: int) -> tuple[Status, str]:
     if result == diffrax.RESULTS.successful:
         return "completed", f"completed: time {time:g} in {steps} steps"
-    hint = "the field may jump here; for the principal flow, try branch='continuous'"
+    hint = "the field may jump here"
+    if getattr(flow, "branch", None) == "principal":
+        hint += ", as the principal branch does; try branch='continuous'"
     if result == diffrax.RESULTS.dt_min_reached:
         return "stuck", f"stuck: the step size fell to nothing after {steps} steps; {hint}"
     return "max_steps", f"stopped after max_steps={max_steps} steps: allow more, or a larger rtol; {hint}"

@@ -3,7 +3,7 @@ r"""The principal flow's function $\varphi(z) = \log(1-z)/z$, of numbers and of 
 The logarithm's branch matters off the real axis. With the cut of $\log w$ on the negative real axis
 (`"principal"`), $\varphi$ jumps where $1 - h\lambda < 0$, which is where the principal flow lives at the edge
 of stability. With the cut on the negative imaginary axis (`"continuous"`) the values at real $z$ are the
-same, $\log|1-z| + i\pi$ for $z > 1$, and the jump is gone.
+same, $\log|1-z| + i\pi$ for $z > 1$, and nothing jumps near the real axis: the jump is now at Re z = 1, Im z > 0.
 """
 
 from typing import Literal

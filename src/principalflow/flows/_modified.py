@@ -28,7 +28,7 @@ class ImplicitGradientRegularization(RateFlow):
     """
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        z = _checks.inexact("z", z, jnp.zeros(()))
+        z = _checks.inexact("z", z)
         return -(1 + z / 2)
 
     @eqx.filter_jit
@@ -57,7 +57,7 @@ class ThirdOrder(RateFlow):
     """
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        z = _checks.inexact("z", z, jnp.zeros(()))
+        z = _checks.inexact("z", z)
         return -(1 + z / 2 + z**2 / 3)
 
     @eqx.filter_jit
@@ -101,7 +101,7 @@ class BackwardError(RateFlow):
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns $-\sum_{p=0}^n z^p/(p+1)$ (paper, theorem 3.1)."""
-        z = _checks.inexact("z", z, jnp.zeros(()))
+        z = _checks.inexact("z", z)
         return -jnp.polyval(1 / jnp.arange(self.order + 1, 0, -1, dtype=z.dtype), z)
 
     @eqx.filter_jit

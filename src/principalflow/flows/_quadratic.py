@@ -29,7 +29,7 @@ def solve_quadratic(
         The parameters at each time.
 
     Raises:
-        ValueError: For an A that isn't square, or vectors that don't fit it.
+        ValueError: For an A that isn't square and symmetric, or vectors that don't fit it.
 
     Example:
         >>> import principalflow as pf
@@ -38,11 +38,9 @@ def solve_quadratic(
         Array([[0.72 ],
                [0.576]], dtype=float64)
     """
-    like = jnp.zeros(())
-    A, b, theta = (_checks.inexact(n, x, like) for n, x in (("A", A), ("b", b), ("theta", theta)))
-    times = jnp.atleast_1d(_checks.inexact("times", times, like))
-    if A.ndim != 2 or not (A.shape[0] == A.shape[1] == b.size == theta.size):
-        raise ValueError(f"A must be (D, D), b and theta (D,), got {A.shape}, {b.shape}, {theta.shape}.")
+    A = _checks.symmetric("A", A)
+    b, theta = _checks.vector("b", b, A.shape[0]), _checks.vector("theta", theta, A.shape[0])
+    times = jnp.atleast_1d(_checks.inexact("times", times))
     values, vectors = jnp.linalg.eigh(A)
     alpha = flow.alpha(flow.learning_rate * values)
     exponent = times[:, None] * (values * alpha)

@@ -23,7 +23,8 @@ class Applied(eqx.Module):
 
     Attributes:
         vector: f(H) v.
-        error: Estimated error of `vector`, relative to its norm.
+        error: Estimated error of `vector`, relative to its norm: the change over the last few products. It can
+            be too small where f is steep at an eigenvalue that v hardly meets.
         products: Hessian products spent.
         converged: Whether `error` is within the tolerance that was asked for.
     """
@@ -77,6 +78,8 @@ def apply(
     theta, v = objective.flat("theta", theta), objective.flat("v", v)
     _checks.finite("theta", theta)
     _checks.finite("v", v)
+    if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
+        raise ValueError(f"v must be real where theta is real, got dtype {v.dtype}.")
     rtol = _checks.resolvable("rtol", rtol, theta.dtype)
     return _apply(objective, theta, f, v, jnp.asarray(rtol), max_products)
 
@@ -122,8 +125,6 @@ def krylov(
     def leading(T, k):
         inside = jnp.arange(size) < k
         projected = jnp.where(inside[:, None] & inside[None, :], T[:size], 0)
-        # What is not filled yet is decoupled; T[0, 0] lies in H's field of values, so f is defined there.
-        projected = projected + jnp.diag(jnp.where(inside, 0, T[0, 0]))
         return (projected + projected.T) / 2 if symmetric else projected
 
     def unfinished(state):
@@ -153,18 +154,21 @@ def krylov(
 def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Array, max_products: int):
     eps = jnp.asarray(jnp.finfo(theta.dtype).eps)
 
+    def combine(values, vectors, weights):
+        # Rows of T that aren't filled have no weight; f need not be defined at their value, zero.
+        heaviest = values[jnp.argmax(jnp.abs(weights))]
+        return (vectors * f(jnp.where(jnp.abs(weights) < eps, heaviest, values))) @ weights
+
     def from_eigh(T):
         values, vectors = jnp.linalg.eigh(T)
-        return (vectors * f(values)) @ vectors[0], eps
+        return combine(values, vectors, vectors[0]), eps
 
     def from_eig(T):
         values, vectors = jnp.linalg.eig(T)
-        first = jnp.linalg.solve(vectors, jnp.eye(1, T.shape[0], dtype=T.dtype)[0])
-        return (vectors * f(values)) @ first, eps * jnp.linalg.cond(vectors)
+        weights = jnp.linalg.solve(vectors, jnp.eye(1, T.shape[0], dtype=T.dtype)[0])
+        return combine(values, vectors, weights), eps * jnp.linalg.cond(vectors)
 
     product = objective.linearize(theta)[1]
     if jnp.iscomplexobj(theta):
         return krylov(product, v.astype(theta.dtype), from_eig, rtol, max_products, symmetric=False)
-    if jnp.iscomplexobj(v):
-        raise ValueError(f"v must be real where theta is real, got dtype {v.dtype}.")
     return krylov(product, v.astype(theta.dtype), from_eigh, rtol, max_products, symmetric=True)
