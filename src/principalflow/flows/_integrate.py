@@ -236,7 +236,8 @@ def _while_in_range(state: PyTree, slope: PyTree) -> PyTree:
 def _runs_away(flow: Flow, objective: Objective, state: PyTree, time: float) -> bool:
     """Whether the state is beyond measure, or grows by its own size within a millionth of the time."""
     size = _size(state)
-    return not np.isfinite(size) or (time > 0 and 1e-6 * time * _size(flow.field(objective, state)) > size)
+    largest = float(jnp.finfo(ravel_pytree(state)[0].dtype).max) ** 0.25  # the solver stops short of its square
+    return not size < largest or (time > 0 and 1e-6 * time * _size(flow.field(objective, state)) > size)
 
 
 def _size(state: PyTree) -> float:
