@@ -54,7 +54,7 @@ def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers, got {value!r}.") from error
+        raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}.") from error
     if jnp.issubdtype(array.dtype, jnp.integer):
         array = array.astype(dtype)
     if not jnp.issubdtype(array.dtype, jnp.inexact):

@@ -25,7 +25,8 @@ def compare(
     r"""Returns a table of each flow's error against gradient descent, per step.
 
     The `"global"` error after n steps is $\|\theta_n - \theta(nh)\|$, both from the same start (paper, fig. small MLP);
-    the `"local"` one restarts the flow at each iterate, $\|\theta_n - \theta(h;\, \theta_{n-1})\|$.
+    the `"local"` one restarts the flow at each iterate, $\|\theta_n - \theta(h;\, \theta_{n-1})\|$. For complex
+    flows the norm is that of the complex vector, imaginary part included.
 
     Args:
         objective: The loss.
