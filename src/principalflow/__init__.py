@@ -1,24 +1,29 @@
 """principalflow: the dynamics of gradient descent, in continuous time."""
 
-from principalflow import flows, functions, plot, spectrum
-from principalflow._checks import PrecisionWarning
+from principalflow import drift, flows, functions, plot, spectrum, stability
+from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow.descent import Path, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
 from principalflow.objective import Objective
+from principalflow.record import Record
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "NonFiniteError",
     "Objective",
     "Path",
     "PrecisionWarning",
+    "Record",
     "Solution",
     "compare",
     "descend",
+    "drift",
     "flows",
     "functions",
     "integrate",
     "plot",
     "spectrum",
+    "stability",
 ]

@@ -18,6 +18,10 @@ class PrecisionWarning(UserWarning):
     """The arithmetic is too coarse for the accuracy that was asked for."""
 
 
+class NonFiniteError(ValueError):
+    """Something that must be finite is not."""
+
+
 def positive(name: str, value: Any) -> float:
     """Returns `value` as a float if it is finite and above zero."""
     number = _real_number(name, value)
@@ -83,12 +87,12 @@ def vector(name: str, value: Numbers, size: int) -> Array:
 
 
 def finite(name: str, value: Array) -> None:
-    """Raises if a concrete array has an entry that is not finite."""
+    """Raises a NonFiniteError if a concrete array has an entry that is not finite."""
     if isinstance(value, Tracer):
         return
     bad = int(jnp.sum(~jnp.isfinite(value)))
     if bad:
-        raise ValueError(f"{name} must be finite, but {bad} of its {value.size} entries are not.")
+        raise NonFiniteError(f"{name} must be finite, but {bad} of its {value.size} entries are not.")
 
 
 def resolution(dtype: Any) -> float:

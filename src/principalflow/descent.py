@@ -1,6 +1,8 @@
 """Gradient descent itself: the discrete trajectory that everything here models."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -9,6 +11,8 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
+from principalflow._progress import progress as progress_bar
+from principalflow._table import table
 from principalflow.objective import Objective, Vector
 
 
@@ -21,15 +25,38 @@ class Path:
         losses: The loss at each of them.
         diverged: True if descent left the finite numbers before its last step.
         message: One sentence on how it ended.
+        records: What was recorded, in labelled columns with the `step` first: a pandas DataFrame, or a dict of columns
+            where pandas isn't installed; None if nothing was to be recorded.
     """
 
     thetas: Inexact[Array, "steps_plus_1 D"]
     losses: Inexact[Array, " steps_plus_1"]
     diverged: bool
     message: str
+    records: Any = None
 
 
-def descend(objective: Objective, theta: _checks.Numbers, h: float, steps: int) -> Path:
+class Recorder(Protocol):
+    """What `descend` asks of its `record`; `principalflow.Record` is the one that is meant."""
+
+    @property
+    def every(self) -> int:
+        """How many steps lie between two records."""
+        ...
+
+    def start(self, objective: Objective, h: float) -> Callable[[Vector], dict[str, Any]]:
+        """Returns a function that takes one record after another, as named values."""
+        ...
+
+
+def descend(
+    objective: Objective,
+    theta: _checks.Numbers,
+    h: float,
+    steps: int,
+    record: Recorder | None = None,
+    progress: bool | None = None,
+) -> Path:
     r"""Runs gradient descent, $\theta_t = \theta_{t-1} - h \nabla E(\theta_{t-1})$ (paper, eq. 1).
 
     It stops at the first iterate whose parameters or loss are not finite, and says so.
@@ -39,9 +66,12 @@ def descend(objective: Objective, theta: _checks.Numbers, h: float, steps: int) 
         theta: The flat starting point.
         h: The learning rate.
         steps: How many steps to take.
+        record: What to record along the way, a `Record`; None for nothing.
+        progress: Whether a recorded run shows how far it is; None for where there is a terminal.
 
     Returns:
-        A `Path` with `thetas` (steps + 1, D) and `losses` (steps + 1), fewer if it diverged.
+        A `Path` with `thetas` (steps + 1, D) and `losses` (steps + 1), fewer if it diverged, and `records`, which a
+        diverged run keeps.
 
     Raises:
         ValueError: For h not above 0, steps below 0, or a start where theta or the loss is not finite.
@@ -57,13 +87,51 @@ def descend(objective: Objective, theta: _checks.Numbers, h: float, steps: int) 
     h, steps = _checks.positive("h", h), _checks.whole("steps", steps, least=0)
     theta = objective.flat("theta", theta)
     _checks.finite("theta", theta)
+    if record is None:
+        thetas, losses = _run(objective, theta, h, steps)
+        return Path(thetas, losses, *_end(len(losses) - 1, steps))
+    return _recorded(objective, theta, h, steps, record, progress)
+
+
+def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record: Recorder, shown: bool | None) -> Path:
+    """Runs from one record to the next."""
+    take, rows = record.start(objective, h), []
+    pieces = [_run(objective, theta, h, 0)]
+    unusual = None
+    with progress_bar(steps, shown) as advance:
+        for step in range(0, steps + 1, record.every):
+            theta, loss = pieces[-1][0][-1], float(pieces[-1][1][-1])
+            try:
+                rows.append({"step": step, **take(theta)})
+            except _checks.NonFiniteError as error:  # the loss is finite, but its derivatives are not
+                if not rows:
+                    raise
+                unusual = True, f"diverged: at step {step}, {error}"
+                break
+            wanted = min(record.every, steps - step)
+            thetas, losses = _run(objective, theta, h, wanted)
+            pieces.append((thetas[1:], losses[1:]))
+            advance(min(step + record.every, steps), f"loss {loss:.4g}")
+            if len(losses) - 1 < wanted or not wanted:
+                break
+    thetas, losses = (jnp.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return Path(thetas, losses, *(unusual or _end(len(losses) - 1, steps)), table(rows))
+
+
+def _run(objective: Objective, theta: Vector, h: float, steps: int) -> tuple[Array, Array]:
+    """Returns the iterates that are finite, the start first, and their losses."""
     taken, thetas, losses = _descend(objective, theta, jnp.asarray(h), steps)
     taken = int(taken)
     if taken == 0:
         raise ValueError(f"theta must have a finite loss, got E(theta) = {losses[0]}.")
-    diverged = taken < steps + 1
-    message = f"diverged: step {taken} left the finite numbers" if diverged else f"completed {steps} steps"
-    return Path(thetas[:taken], losses[:taken], diverged, message)
+    return thetas[:taken], losses[:taken]
+
+
+def _end(taken: int, steps: int) -> tuple[bool, str]:
+    """Whether a run diverged, and a sentence on how it ended."""
+    if taken < steps:
+        return True, f"diverged: step {taken + 1} left the finite numbers"
+    return False, f"completed {steps} steps"
 
 
 @eqx.filter_jit

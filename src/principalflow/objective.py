@@ -6,9 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Inexact, PyTree
+from jaxtyping import Array, Inexact, Int, PyTree
 
 from principalflow import _checks
 
@@ -93,6 +94,27 @@ class Objective(eqx.Module):
             Array(2., dtype=float64)
         """
         return eqx.combine(self._unravel(theta), self._rest)
+
+    def entries(self, select: Callable[[str], bool]) -> Int[Array, " d"]:
+        """Returns the positions in theta of the leaves whose path `select` is true for.
+
+        Raises:
+            ValueError: If it is true for none; the message lists the paths.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import principalflow as pf
+            >>> objective = pf.Objective(lambda p: p["a"] * p["b"][0], {"a": jnp.array(2.0), "b": jnp.ones(2)})
+            >>> objective.entries(lambda path: path == "['b']")
+            Array([1, 2], dtype=int64)
+        """
+        leaves, _ = jax.tree_util.tree_flatten_with_path(self._unravel(self.theta))
+        paths = [jax.tree_util.keystr(path) for path, _ in leaves]
+        chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
+        index = np.flatnonzero(np.concatenate(chosen))
+        if not index.size:
+            raise ValueError(f"select must be true for at least one of {', '.join(paths)}; it is for none.")
+        return jnp.asarray(index)
 
     @property
     def samples(self) -> int | None:

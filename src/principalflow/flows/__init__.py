@@ -1,5 +1,6 @@
 """Continuous-time models of gradient descent, and their integration."""
 
+from principalflow.flows._flipped import FlippedDirection
 from principalflow.flows._flow import Flow, RateFlow, SpectralFlow
 from principalflow.flows._gradient import NegativeGradient, PositiveGradient
 from principalflow.flows._modified import BackwardError, ImplicitGradientRegularization, ThirdOrder
@@ -11,6 +12,7 @@ IGR = ImplicitGradientRegularization
 __all__ = [
     "IGR",
     "BackwardError",
+    "FlippedDirection",
     "Flow",
     "ImplicitGradientRegularization",
     "NegativeGradient",

@@ -1,16 +1,19 @@
 """How far each flow is from gradient descent."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from principalflow import _checks
+from principalflow._table import table
 from principalflow.descent import descend
 from principalflow.flows._flow import Flow
 from principalflow.flows._integrate import check_start, solve, solver_for
 from principalflow.objective import Objective
+
+Kind = Literal["local", "global"]
 
 
 def compare(
@@ -21,6 +24,7 @@ def compare(
     flows: Iterable[Flow] | Mapping[str, Flow],
     rtol: float = 1e-6,
     max_steps: int = 1000,
+    kinds: Sequence[Kind] = ("local", "global"),
 ) -> Any:
     r"""Returns a table of each flow's error against gradient descent, per step.
 
@@ -36,6 +40,7 @@ def compare(
         flows: Flows, or a mapping from names to flows; without names their class names are used.
         rtol: Tolerance of the integration, relative to the length of descent's step.
         max_steps: The most solver steps for one step of descent.
+        kinds: Which kinds of error to compute.
 
     Returns:
         One row per flow, step and kind of error, as a pandas DataFrame, or as a dict of columns where
@@ -55,6 +60,8 @@ def compare(
         ['0.723', '0.723', '0.000', '0.000']
     """
     named = _named(flows)
+    for kind in kinds:
+        _checks.one_of("kinds", kind, ("local", "global"))
     rtol = _checks.positive("rtol", rtol)
     steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
     start = objective.flat("theta", theta)
@@ -84,8 +91,9 @@ def compare(
             yield n, kind, error, error / length if length else np.nan, solution.evaluations, solution.status
             ended = None if reached or kind == "local" else solution.status
 
-    rows = [(name, *row) for name, flow in named.items() for kind in ("local", "global") for row in follow(flow, kind)]
-    return _table(("flow", "step", "kind", "error", "relative_error", "evaluations", "status"), rows)
+    rows = [(name, *row) for name, flow in named.items() for kind in kinds for row in follow(flow, kind)]
+    columns = ("flow", "step", "kind", "error", "relative_error", "evaluations", "status")
+    return table(dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:
@@ -96,12 +104,3 @@ def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:
     if not names or len(set(names)) < len(names):
         raise ValueError(f"flows must be one or more flows of different names, got {names}; give a dict of names.")
     return dict(zip(names, [flow for _, flow in pairs], strict=True))
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple]) -> Any:
-    table = {name: np.array(column) for name, column in zip(columns, zip(*rows, strict=True), strict=True)}
-    try:
-        import pandas
-    except ImportError:
-        return table
-    return pandas.DataFrame(table)

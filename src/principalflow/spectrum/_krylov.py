@@ -104,23 +104,8 @@ def krylov(
     """
     rtol = jnp.maximum(rtol, _checks.resolution(v.dtype))
     size = min(max_products, v.size)
-    eps = jnp.finfo(v.dtype).eps
     length = jnp.linalg.norm(v)
-    basis = jnp.zeros((size + 1, v.size), v.dtype).at[0].set(v / jnp.where(length > 0, length, 1))
-    T = jnp.zeros((size + 1, size), v.dtype)
-
-    def extend(k, basis_and_T):
-        basis, T = basis_and_T
-        w = product(basis[k])
-        column = jnp.zeros(size + 1, v.dtype)
-        for _ in range(2):  # classical Gram-Schmidt, twice is enough
-            overlap = basis.conj() @ w
-            w, column = w - overlap @ basis, column + overlap
-        below = jnp.linalg.norm(w)
-        # The Krylov space is exhausted: what is left is rounding, and the result is exact.
-        below = jnp.where(below > 100 * eps * jnp.linalg.norm(column), below, 0)
-        basis = basis.at[k + 1].set(w / jnp.where(below > 0, below, 1) * (below > 0))
-        return basis, T.at[:, k].set(column.at[k + 1].add(below))
+    basis, T = _start(v, size)
 
     def leading(T, k):
         inside = jnp.arange(size) < k
@@ -135,7 +120,7 @@ def krylov(
     def more(state):
         k, basis, T, previous, _ = state
         until = jnp.minimum(k + _PRODUCTS_PER_CHECK, size)
-        basis, T = lax.fori_loop(k, until, extend, (basis, T))
+        basis, T = _extend(product, k, until, basis, T)
         current, rounding = coefficients(leading(T, until))
         scale = jnp.linalg.norm(current)
         change = jnp.linalg.norm(current - previous) / jnp.where(scale > 0, scale, 1)
@@ -148,6 +133,42 @@ def krylov(
     k, basis, _, current, error = lax.while_loop(unfinished, more, (jnp.asarray(0), basis, T, nothing, infinite))
     error = jnp.where(length > 0, error, 0)
     return Applied(length * (current @ basis[:size]), error, k, error <= rtol)
+
+
+def lanczos(product: Callable[[Vector], Vector], v: Vector, size: int) -> Projected:
+    """Returns H, real and symmetric, projected on the first `size` vectors of the Krylov space of (H, v).
+
+    Where the space is exhausted sooner, the rest of the matrix is zero.
+    """
+    T = _extend(product, 0, size, *_start(v, size))[1][:size]
+    return (T + T.T) / 2
+
+
+def _start(v: Vector, size: int) -> tuple[Array, Array]:
+    """Returns room for a basis, one vector a row with the first in place, and for H projected on it."""
+    length = jnp.linalg.norm(v)
+    basis = jnp.zeros((size + 1, v.size), v.dtype).at[0].set(v / jnp.where(length > 0, length, 1))
+    return basis, jnp.zeros((size + 1, size), v.dtype)
+
+
+def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: Array) -> tuple[Array, Array]:
+    """Returns the basis and the projected matrix with columns `start` to `until` filled."""
+    eps = jnp.finfo(basis.dtype).eps
+
+    def extend(k, basis_and_T):
+        basis, T = basis_and_T
+        w = product(basis[k])
+        column = jnp.zeros(len(T), T.dtype)
+        for _ in range(2):  # classical Gram-Schmidt, twice is enough
+            overlap = basis.conj() @ w
+            w, column = w - overlap @ basis, column + overlap
+        below = jnp.linalg.norm(w)
+        # The Krylov space is exhausted: what is left is rounding, and the result is exact.
+        below = jnp.where(below > 100 * eps * jnp.linalg.norm(column), below, 0)
+        basis = basis.at[k + 1].set(w / jnp.where(below > 0, below, 1) * (below > 0))
+        return basis, T.at[:, k].set(column.at[k + 1].add(below))
+
+    return lax.fori_loop(start, until, extend, (basis, T))
 
 
 @eqx.filter_jit

@@ -1,0 +1,188 @@
+"""Discretisation drift: how far a step of descent, or a run, is from a flow."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from principalflow import _checks
+from principalflow.flows import Flow, NegativeGradient
+from principalflow.flows._compare import compare
+from principalflow.objective import Objective, Vector
+
+Curvature = Literal["hvp", "finite_difference"]
+
+# The paper's step of the finite difference along g, over the norm of g (section 6.2).
+_EPSILON = 0.01
+
+
+class DriftWarning(UserWarning):
+    """A flow or descent ended early, so that a drift is not known and is given as NaN."""
+
+
+def per_iteration(
+    objective: Objective, theta: _checks.Numbers, h: float, flow: Flow | None = None, rtol: float = 1e-6
+) -> float:
+    r"""Returns the drift of one step of descent, $\|\theta - h g - \theta(h)\|$ with the flow started at $\theta$.
+
+    For the negative gradient flow it is close to $\frac{h^2}2\|Hg\|$, which `estimate` gives at the price of one
+    Hessian product (paper, theorem 6.1).
+
+    Args:
+        objective: The loss.
+        theta: Where the step starts.
+        h: Descent's learning rate.
+        flow: The flow to measure against; the negative gradient flow if left out.
+        rtol: Tolerance of the integration, relative to the length of the step.
+
+    Returns:
+        The distance; NaN, with a `DriftWarning` that says why, where the step or the flow ended early.
+
+    Raises:
+        ValueError: As `compare` does.
+
+    Example:
+        >>> import principalflow as pf
+        >>> round(pf.drift.per_iteration(pf.functions.quadratic([[1.0]]), [1.0], h=0.1), 5)  # exp(-0.1) - 0.9
+        0.00484
+    """
+    return float(global_drift(objective, theta, h, 1, flow, rtol)[0])
+
+
+def global_drift(
+    objective: Objective,
+    theta: _checks.Numbers,
+    h: float,
+    steps: int,
+    flow: Flow | None = None,
+    rtol: float = 1e-6,
+) -> np.ndarray:
+    r"""Returns the drift accumulated over a run, $\|\theta_n - \theta(nh)\|$ after each step n, both from one start.
+
+    Args:
+        objective: The loss.
+        theta: The start of the run.
+        h: Descent's learning rate.
+        steps: How many steps of descent.
+        flow: The flow to measure against; the negative gradient flow if left out.
+        rtol: Tolerance of the integration, relative to the length of a step.
+
+    Returns:
+        The distances after steps 1 to `steps`; NaN, with a `DriftWarning` that says why, from where descent or the
+        flow ended early. `compare` gives more: several flows at once, costs and statuses.
+
+    Raises:
+        ValueError: As `compare` does.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.drift.global_drift(pf.functions.quadratic([[1.0]]), [1.0], h=0.1, steps=3).round(4)
+        array([0.0048, 0.0087, 0.0118])
+    """
+    table = compare(objective, theta, h, steps, [flow or NegativeGradient()], rtol, kinds=["global"])
+    drift = np.asarray(table["error"])
+    if np.any(np.isnan(drift)):
+        first = int(np.argmax(np.isnan(drift)))
+        why = np.asarray(table["status"])[first]
+        warnings.warn(f"the drift from step {first + 1} on is not known: {why}.", DriftWarning, stacklevel=2)
+    return drift
+
+
+def estimate(objective: Objective, theta: _checks.Numbers, h: float, curvature: Curvature = "hvp") -> float:
+    r"""Returns the estimate $\frac{h^2}2 \|Hg\|$ of the drift of one step against the negative gradient flow.
+
+    It is the leading term of the drift: the error is $O(h^3)$ (paper, theorem 6.1; erratum 12).
+
+    Args:
+        objective: The loss.
+        theta: Where the step starts.
+        h: Descent's learning rate.
+        curvature: `"hvp"` for the exact Hessian product; `"finite_difference"` for
+            $(\nabla E(\theta + \epsilon g) - g)/\epsilon$ with $\epsilon = 0.01/\|g\|$, one more gradient.
+
+    Raises:
+        ValueError: For an h not above 0, an unknown curvature, or a bad theta.
+
+    Example:
+        >>> import principalflow as pf
+        >>> round(pf.drift.estimate(pf.functions.quadratic([[2.0]]), [1.0], h=0.1), 12)
+        0.02
+    """
+    h = _checks.positive("h", h)
+    gradient = objective.gradient(theta)
+    return h**2 / 2 * float(jnp.linalg.norm(_curvature_times_gradient(objective, theta, gradient, curvature)))
+
+
+@dataclass(frozen=True)
+class MomentumDrift:
+    r"""The drift of one step with momentum, as vectors that add up to `total`.
+
+    Attributes:
+        curvature: $\frac{h^2}{2(1-m)^2} H g$, the part that descent without momentum has too.
+        alignment: $-m v - \frac{hm}{1-m} g$: how far the velocity is from the one that a constant gradient settles at.
+    """
+
+    curvature: Vector
+    alignment: Vector
+
+    @property
+    def total(self) -> Vector:
+        """The drift."""
+        return self.curvature + self.alignment
+
+
+def momentum(
+    objective: Objective,
+    theta: _checks.Numbers,
+    velocity: _checks.Numbers,
+    h: float,
+    decay: float,
+    curvature: Curvature = "hvp",
+) -> MomentumDrift:
+    r"""Returns the drift of one step with momentum against the flow $\dot\theta = -\frac1{1-m}\nabla E$ (section A.10).
+
+    The step is $v_t = m v_{t-1} - h g$, $\theta_t = \theta_{t-1} + v_t$, and the drift is the flow's end minus
+    $\theta_t$, to second order in h. The paper prints $+m v$ where it must be $-m v$ (erratum 19).
+
+    Args:
+        objective: The loss.
+        theta: $\theta_{t-1}$.
+        velocity: $v_{t-1}$, zero at the start of a run.
+        h: The learning rate.
+        decay: The momentum m, from 0 up to 1.
+        curvature: As for `estimate`.
+
+    Raises:
+        ValueError: For an h not above 0, a decay outside [0, 1), or a bad theta or velocity.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[2.0]])
+        >>> drift = pf.drift.momentum(bowl, [1.0], [-2.0], h=0.1, decay=0.9)  # v has settled at -h g / (1 - m)
+        >>> drift.curvature.round(9)
+        Array([2.], dtype=float64)
+        >>> bool(abs(drift.alignment[0]) < 1e-15)
+        True
+    """
+    h, m = _checks.positive("h", h), _checks.non_negative("decay", decay)
+    if m >= 1:
+        raise ValueError(f"decay must be below 1, got {decay!r}.")
+    gradient = objective.gradient(theta)
+    Hg = _curvature_times_gradient(objective, theta, gradient, curvature)
+    velocity = objective.flat("velocity", velocity)
+    return MomentumDrift(h**2 / (2 * (1 - m) ** 2) * Hg, -m * velocity - h * m / (1 - m) * gradient)
+
+
+def _curvature_times_gradient(
+    objective: Objective, theta: _checks.Numbers, gradient: Vector, curvature: Curvature
+) -> Array:
+    _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
+    if curvature == "hvp":
+        return objective.hvp(theta, gradient)
+    length = jnp.linalg.norm(gradient)
+    epsilon = _EPSILON / jnp.where(length > 0, length, 1)
+    ahead = objective.gradient(objective.flat("theta", theta) + epsilon * gradient)
+    return (ahead - gradient) / epsilon

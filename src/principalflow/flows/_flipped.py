@@ -1,0 +1,109 @@
+"""The gradient flow with one eigendirection turned round."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Inexact
+
+from principalflow import _checks
+from principalflow.flows._flow import Flow
+from principalflow.objective import Objective, Vector
+from principalflow.spectrum._krylov import Applied, krylov
+
+# Up to here all eigenvectors cost less than the Krylov basis with its bookkeeping.
+_DENSE_SIZE = 64
+
+
+class FlippedDirection(Flow):
+    r"""The negative gradient flow with the sign of one Hessian eigendirection turned (paper, section 5).
+
+    $$\dot\theta = \nabla E^T u_i\, u_i - \sum_{j \ne i} \nabla E^T u_j\, u_j = -\nabla E + 2 (\nabla E^T u_i)\, u_i$$
+
+    It resembles the principal flow where $\lambda_i$ alone is above $2/h$, and asks whether one direction is enough to
+    make training unstable. The eigenvector is that of the Hessian where the flow is, found anew at every evaluation
+    by Lanczos; where $\lambda_i$ meets its neighbour it jumps, and the solver slows down.
+
+    Args:
+        index: Which eigendirection, counted from the largest eigenvalue, 0.
+        rtol: How exactly to know the eigenvector.
+        max_products: The most Hessian products to spend on it.
+
+    Raises:
+        ValueError: For an index below 0 or, at evaluation, not below the number of parameters; rtol not above 0;
+            max_products not above the index.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.0, 3.0])))
+        >>> pf.flows.FlippedDirection(index=0).field(bowl, [1.0, 1.0])
+        Array([-1.,  3.], dtype=float64)
+    """
+
+    index: int = eqx.field(static=True, default=0)
+    rtol: float = eqx.field(static=True, default=1e-6)
+    max_products: int = eqx.field(static=True, default=60)
+
+    def __check_init__(self):
+        _checks.whole("index", self.index, least=0)
+        _checks.positive("rtol", self.rtol)
+        _checks.whole("max_products", self.max_products, least=self.index + 1)
+
+    def field(self, objective: Objective, state: Vector) -> Vector:
+        direction = self.direction(objective, state).vector
+        gradient = objective.gradient(state)
+        return -gradient + 2 * (gradient @ direction) * direction
+
+    def field_error(self, objective: Objective, state: Vector) -> Array:
+        return self.direction(objective, state).error
+
+    def direction(self, objective: Objective, theta: _checks.Numbers) -> Applied:
+        """Returns the eigenvector at `theta`, with its error estimate and the Hessian products it took."""
+        theta = objective.flat("theta", theta)
+        if jnp.iscomplexobj(theta):
+            raise ValueError("theta must be real: FlippedDirection is a flow in real space.")
+        if self.index >= theta.size:
+            raise ValueError(f"index must be below the number of parameters, {theta.size}, got {self.index}.")
+        return _direction(self, objective, theta)
+
+    def jacobian_eigenvalues(self, lambdas: _checks.Numbers) -> Inexact[Array, " D"]:
+        r"""Returns $-\lambda_j$, and $+\lambda_i$ for the flipped direction: the Jacobian at a critical point.
+
+        Args:
+            lambdas: The Hessian's eigenvalues at the critical point, real; all of them, or the largest.
+
+        Example:
+            >>> import principalflow as pf
+            >>> pf.flows.FlippedDirection().jacobian_eigenvalues([1.0, 3.0, 2.0])
+            Array([-1.,  3., -2.], dtype=float64)
+        """
+        lambdas = _checks.inexact("lambdas", lambdas)
+        if jnp.iscomplexobj(lambdas) or lambdas.ndim != 1 or lambdas.size <= self.index:
+            raise ValueError(
+                f"lambdas must be a real vector longer than index={self.index}, got shape {lambdas.shape}."
+            )
+        flipped = jnp.argsort(-lambdas)[self.index]
+        return -lambdas.at[flipped].multiply(-1)
+
+
+@eqx.filter_jit
+def _direction(flow: FlippedDirection, objective: Objective, theta: Vector) -> Applied:
+    if theta.size <= _DENSE_SIZE:
+        vector = jnp.linalg.eigh(objective.hessian(theta))[1][:, -1 - flow.index]
+        return Applied(vector, jnp.zeros((), theta.dtype), jnp.asarray(theta.size), jnp.asarray(True))
+    gradient, product = objective.linearize(theta)
+    # The gradient alone may be blind to the direction, and then the next one would be taken for it.
+    noise = jax.random.normal(jax.random.key(0), theta.shape, theta.dtype)
+    length = jnp.linalg.norm(gradient)
+    start = gradient / jnp.where(length > 0, length, 1) + noise / jnp.linalg.norm(noise)
+
+    def coefficients(T):
+        # Rows that aren't filled yet are zero: put below all eigenvalues, they aren't mistaken for the eigenvalue 0.
+        below = -4 * jnp.max(jnp.abs(T)) * jnp.eye(T.shape[0], dtype=T.dtype)
+        filled = jnp.any(T != 0, axis=1, keepdims=True)
+        vector = jnp.linalg.eigh(jnp.where(filled, T, below))[1][:, -1 - flow.index]
+        return vector * jnp.where(vector[0] < 0, -1, 1), jnp.zeros((), T.dtype)
+
+    found = krylov(product, start, coefficients, flow.rtol, flow.max_products, symmetric=True)
+    length = jnp.linalg.norm(found.vector)
+    return eqx.tree_at(lambda a: a.vector, found, found.vector / jnp.where(length > 0, length, 1))

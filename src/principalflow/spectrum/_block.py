@@ -1,0 +1,340 @@
+"""The eigenpairs at one end of a symmetric operator's spectrum, warm-started and certified by residuals.
+
+A block Rayleigh-Ritz method. A basis S is kept with H S beside it, so nothing is multiplied twice. The
+eigenpairs of the small matrix S^T H S give approximate eigenpairs of H, whose residuals cost no product; the
+worst residuals extend S until all are small enough. Started at the block of the previous training step, it is
+mostly done after the products that certify that block.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_torch_array
+
+from principalflow import _checks
+
+Which = Literal["largest", "smallest"]
+
+# Below this size all eigenpairs of the dense matrix cost less than the iteration.
+DENSE_SIZE = 500
+# Columns of the dense matrix that are computed at once.
+_DENSE_COLUMNS = 64
+# Vectors beyond the k that are asked for: they meet a cluster or a swap of order before it matters. One costs one
+# product at each training step; a cold start, which must find everything, takes more.
+_GUARDS = 1
+COLD_GUARDS = 3
+# How well a guard must be known, relative to the largest |value|. It only has to show that nothing larger
+# hides in its direction, for which the leading digit is enough.
+_GUARD_TOLERANCE = 0.1
+# Residuals that extend the basis at a time: one is as thrifty in products, two use the machine better.
+_EXTENSION = 2
+
+
+@dataclass(frozen=True)
+class Eigenpairs:
+    """Eigenpairs and how well they are known.
+
+    Attributes:
+        values: The eigenvalues in float64, largest first (smallest first for `which="smallest"`).
+        vectors: Their unit eigenvectors, (D, k), in the same order.
+        residuals: ||H v - value v|| of each: an eigenvalue lies within this distance of the value.
+        products: Products spent, counted by columns.
+        converged: Whether all residuals are within the tolerance, and the guards saw nothing larger.
+        method: "dense" if all eigenpairs were computed, "block" for the iteration.
+        block: The vectors with the guards beside them, where the next call starts when it gets this as its guess.
+    """
+
+    values: np.ndarray
+    vectors: Any
+    residuals: np.ndarray
+    products: int
+    converged: bool
+    method: Literal["dense", "block"]
+    block: Any
+
+
+def block_eigenpairs(
+    product: Callable[[Any], Any],
+    guess: Any,
+    k: int,
+    tol: float = 1e-3,
+    which: Which = "largest",
+    cover: float | None = None,
+    max_products: int = 1000,
+) -> Eigenpairs:
+    r"""Returns the eigenpairs at one end of the spectrum of a symmetric operator, from products with blocks.
+
+    For JAX, NumPy and PyTorch arrays alike: the large arrays stay what they are, the small matrices are NumPy's in
+    float64. Below D = 500 all eigenpairs are computed instead, and `method` says so.
+
+    A residual $\|Hv - \lambda v\|$ proves that an eigenvalue lies within it of $\lambda$. That none further out was
+    overlooked is made likely by the guards, not proved: no method can from a few products.
+
+    Args:
+        product: The operator times a block, (D, m) -> (D, m).
+        guess: A block (D, m) to start from, or the `Eigenpairs` of a similar operator. Columns beyond k are guards;
+            what it lacks of k + 1 is filled with random ones.
+        k: How many pairs.
+        tol: The residual to reach, relative to the largest |eigenvalue| seen.
+        which: Which end of the spectrum.
+        cover: If given, k grows until all eigenvalues beyond `cover` are held, and one on its other side as the proof.
+        max_products: Give up, unconverged, rather than spend more.
+
+    Returns:
+        The `Eigenpairs`.
+
+    Raises:
+        ValueError: For a k that isn't in 1 to D, a tol not above 0, a guess of the wrong shape or with dependent
+            columns, a product of the wrong shape, not finite, or not symmetric.
+
+    Example:
+        >>> import numpy as np
+        >>> import principalflow as pf
+        >>> diagonal = np.arange(1000.0)[:, None]
+        >>> eig = pf.spectrum.block_eigenpairs(lambda V: diagonal * V, np.eye(1000)[:, -3:], k=2)
+        >>> eig.values
+        array([999., 998.])
+    """
+    return solve(product, guess, k, tol, which, cover, max_products)[0]
+
+
+def solve(
+    product: Callable[[Any], Any],
+    guess: Any,
+    k: int,
+    tol: float,
+    which: Which = "largest",
+    cover: float | None = None,
+    max_products: int = 1000,
+    also: Any = None,
+) -> tuple[Eigenpairs, Any]:
+    """Returns what `block_eigenpairs` does, and the operator times the vector `also`.
+
+    That vector joins the basis, so its product serves the eigenpairs too.
+    """
+    guess = guess.block if isinstance(guess, Eigenpairs) else guess
+    k, tol = _checks.whole("k", k, least=1), _checks.positive("tol", tol)
+    max_products = _checks.whole("max_products", max_products, least=1)
+    _checks.one_of("which", which, ("largest", "smallest"))
+    xp = array_namespace(guess)
+    _check_guess(xp, guess, k)
+    tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
+    sign = 1 if which == "largest" else -1
+    counted = _Counted(product, xp)
+    size = guess.shape[0]
+    if size < DENSE_SIZE and size <= max_products:
+        _check_rank(guess, _orthonormal(xp, guess, guess[:, :0]).shape[1])
+        ritz, along = _dense(counted, guess, sign, also)
+        return ritz.first(_enough(ritz, k, sign, cover), counted.products, "dense"), along
+
+    basis = _Basis(counted, guess, max(k + _GUARDS, guess.shape[1]))
+    if basis.is_invariant:
+        # Exact eigenvectors give no hint of what lies outside them, such as a larger eigenvalue.
+        basis.widen(2 * basis.width)
+    along = None
+    if also is not None:
+        basis.extend(xp.reshape(also, (-1, 1)))
+        along = basis.times(also)
+    wanted = k
+    while True:
+        ritz = _refine(basis, wanted, tol, sign, max_products)
+        if cover is None or not ritz.converged or wanted == size or sign * ritz.values[wanted - 1] < sign * cover:
+            return ritz.first(_enough(ritz, k, sign, cover), counted.products, "block"), along
+        wanted = min(2 * wanted, size)
+        basis.widen(max(wanted + _GUARDS, basis.width))
+
+
+@dataclass(frozen=True)
+class _Ritz:
+    """Approximate eigenpairs, guards included."""
+
+    values: np.ndarray
+    vectors: Any
+    residuals: np.ndarray
+    converged: bool
+
+    def first(self, k: int, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
+        X = self.vectors[:, : k + _GUARDS]
+        return Eigenpairs(self.values[:k], X[:, :k], self.residuals[:k], products, self.converged, method, X)
+
+
+def _enough(ritz: _Ritz, k: int, sign: int, cover: float | None) -> int:
+    """How many pairs to return: k, or with `cover` all beyond it and one more."""
+    if cover is None:
+        return k
+    beyond = int(np.sum(sign * ritz.values > sign * cover))
+    return min(max(k, beyond + 1), len(ritz.values))
+
+
+def _refine(basis: "_Basis", k: int, tol: float, sign: int, max_products: int) -> _Ritz:
+    """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough."""
+    tolerances = np.where(np.arange(basis.width) < k, tol, max(tol, _GUARD_TOLERANCE))
+    while True:
+        values, Y = basis.ritz(sign)
+        X, HX = basis.combine(Y[:, : basis.width])
+        R = HX - X * basis.like(values[: basis.width])
+        residuals = _to_numpy(basis.xp.linalg.vector_norm(R, axis=0))
+        # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
+        excess = residuals / (tolerances * max(np.max(np.abs(values)), np.finfo(float).tiny))
+        ritz = _Ritz(values[: basis.width], X, residuals, bool(np.all(excess <= 1)))
+        if ritz.converged or basis.product.products >= max_products:
+            return ritz
+        worst = np.argsort(-excess)[: min(_EXTENSION, np.sum(excess > 1))]
+        if basis.is_full:
+            basis.restart(Y)
+        if not basis.extend(_columns(basis.xp, R, worst)):
+            return ritz
+
+
+class _Basis:
+    """An orthonormal basis S with H S, in arrays of one width with zeros behind, so that JAX compiles once."""
+
+    def __init__(self, product: "_Counted", guess: Any, width: int):
+        self.xp, self.product = array_namespace(guess), product
+        self.S = self.HS = guess[:, :0]
+        self.columns = 0
+        self._make_room(width)
+        _check_rank(guess, self.extend(guess))
+        self._fill()
+
+    def widen(self, width: int) -> None:
+        """Makes room for blocks of `width`, and has at least that many columns."""
+        self._make_room(width)
+        self._fill()
+
+    def extend(self, W: Any) -> int:
+        """Adds what the columns of W have beyond the basis; returns how many directions that were."""
+        W = _orthonormal(self.xp, W, self.S)
+        added = W.shape[1]
+        if added:
+            place = self.like(np.eye(self.S.shape[1])[self.columns : self.columns + added])
+            self.S, self.HS = self.S + W @ place, self.HS + self.product(W) @ place
+            self.columns += added
+        return added
+
+    def ritz(self, sign: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the eigenpairs of S^T H S, the wanted end first."""
+        T = _to_numpy(self.xp.matrix_transpose(self.S) @ self.HS)[: self.columns, : self.columns]
+        return _eigh(T, sign, float(self.xp.finfo(self.S.dtype).eps))
+
+    def combine(self, Y: np.ndarray) -> tuple[Any, Any]:
+        """Returns S Y and H S Y."""
+        padded = np.zeros((self.S.shape[1], Y.shape[1]))
+        padded[: len(Y)] = Y
+        return self.S @ self.like(padded), self.HS @ self.like(padded)
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether H S = S T up to rounding."""
+        xp, eps = self.xp, float(self.xp.finfo(self.S.dtype).eps)
+        outside = self.HS - self.S @ (xp.matrix_transpose(self.S) @ self.HS)
+        return bool(xp.linalg.matrix_norm(outside) <= eps**0.5 * xp.linalg.matrix_norm(self.HS))
+
+    @property
+    def is_full(self) -> bool:
+        return self.columns + _EXTENSION > self.S.shape[1]
+
+    def restart(self, Y: np.ndarray) -> None:
+        """Keeps the best Ritz vectors, twice the block: with the block alone, what was learnt is forgotten."""
+        kept = np.zeros((len(Y), self.S.shape[1]))
+        self.columns = min(2 * self.width, len(Y))
+        kept[:, : self.columns] = Y[:, : self.columns]
+        self.S, self.HS = self.combine(kept)
+
+    def times(self, v: Any) -> Any:
+        """Returns H v for a vector within the basis."""
+        return self.HS @ (self.xp.matrix_transpose(self.S) @ v)
+
+    def like(self, x: np.ndarray) -> Any:
+        """Returns `x` as an array of the basis's kind."""
+        return _like(self.xp, x, self.S)
+
+    def _make_room(self, width: int) -> None:
+        size = self.S.shape[0]
+        self.width = min(width, size)
+        more = self.like(np.zeros((size, min(3 * width + _EXTENSION, size) - self.S.shape[1])))
+        self.S, self.HS = self.xp.concat([self.S, more], axis=1), self.xp.concat([self.HS, more], axis=1)
+
+    def _fill(self) -> None:
+        random = np.random.default_rng(2023)  # not 0, with which many a guess is made
+        while self.columns < self.width:
+            self.extend(self.like(random.standard_normal((self.S.shape[0], self.width - self.columns))))
+
+
+class _Counted:
+    """A product that counts its columns and refuses what can't be right."""
+
+    def __init__(self, product: Callable[[Any], Any], xp: Any):
+        self.product, self.xp, self.products = product, xp, 0
+
+    def __call__(self, block: Any) -> Any:
+        result = self.product(block)
+        if tuple(result.shape) != tuple(block.shape):
+            raise ValueError(f"product must keep the block's shape {tuple(block.shape)}, got {tuple(result.shape)}.")
+        if not bool(self.xp.all(self.xp.isfinite(result))):
+            raise _checks.NonFiniteError("product must be finite, but it returned entries that are not.")
+        self.products += block.shape[1]
+        return result
+
+
+def _dense(product: _Counted, like: Any, sign: int, also: Any) -> tuple[_Ritz, Any]:
+    """Returns all eigenpairs, and the matrix times `also`."""
+    xp, size = product.xp, like.shape[0]
+    identity = np.eye(size)
+    slabs = [product(_like(xp, identity[:, i : i + _DENSE_COLUMNS], like)) for i in range(0, size, _DENSE_COLUMNS)]
+    H = xp.concat(slabs, axis=1)
+    matrix = _to_numpy(H)
+    values, vectors = _eigh(matrix, sign, float(xp.finfo(like.dtype).eps))
+    residuals = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
+    return _Ritz(values, _like(xp, vectors, like), residuals, True), None if also is None else H @ also
+
+
+def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the eigenpairs of a matrix that must be symmetric to rounding, the wanted end first."""
+    asymmetry, scale = np.max(np.abs(T - T.T)), np.max(np.abs(T))
+    if asymmetry > 100 * eps**0.5 * scale:
+        raise ValueError(f"product must be symmetric, but u.Hv and v.Hu differ by {asymmetry:.1e} (of {scale:.1e}).")
+    values, vectors = np.linalg.eigh((T + T.T) / 2)
+    order = np.argsort(-sign * values)
+    return values[order], vectors[:, order]
+
+
+def _orthonormal(xp: Any, W: Any, S: Any) -> Any:
+    """Returns an orthonormal basis of what the columns of W have beyond S; dependent columns are left out."""
+    least = float(xp.finfo(W.dtype).eps) ** 0.5
+    for _ in range(2):  # once more repairs what cancellation lost
+        lengths = xp.linalg.vector_norm(W, axis=0)
+        W = W / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+        W, R = xp.linalg.qr(W - S @ (xp.matrix_transpose(S) @ W))
+        independent = np.abs(np.diagonal(_to_numpy(R))) > least
+        if not np.all(independent):
+            W = _columns(xp, W, np.flatnonzero(independent))
+    return W
+
+
+def _check_guess(xp: Any, guess: Any, k: int) -> None:
+    if guess.ndim != 2 or not guess.shape[1] or not xp.isdtype(guess.dtype, "real floating"):
+        raise ValueError(f"guess must be a real block (D, m), m not 0, got {guess.dtype}{tuple(guess.shape)}.")
+    if not bool(xp.all(xp.isfinite(guess))):
+        raise _checks.NonFiniteError("guess must be finite, but it has entries that are not.")
+    if k > guess.shape[0]:
+        raise ValueError(f"k must be at most the number of parameters, {guess.shape[0]}, got {k}.")
+
+
+def _check_rank(guess: Any, rank: int) -> None:
+    if rank < guess.shape[1]:
+        raise ValueError(f"guess must have independent columns, got rank {rank} of {guess.shape[1]}.")
+
+
+def _columns(xp: Any, X: Any, which: np.ndarray) -> Any:
+    return xp.take(X, xp.asarray(which, device=device(X)), axis=1)
+
+
+def _to_numpy(x: Any) -> np.ndarray:
+    return np.asarray(x.detach().cpu() if is_torch_array(x) else x, dtype=np.float64)
+
+
+def _like(xp: Any, x: np.ndarray, like: Any) -> Any:
+    return xp.asarray(x, dtype=like.dtype, device=device(like))

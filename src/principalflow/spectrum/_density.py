@@ -1,0 +1,188 @@
+"""The whole spectrum at a glance: its density and its sum, estimated from random vectors."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+from matfree import stochtrace
+
+from principalflow import _checks
+from principalflow.objective import Objective
+from principalflow.spectrum._block import DENSE_SIZE
+from principalflow.spectrum._hessian import Hessian, Select
+from principalflow.spectrum._krylov import lanczos
+
+
+@dataclass(frozen=True)
+class Density:
+    """How the eigenvalues of a Hessian are spread.
+
+    Attributes:
+        grid: Where the density is given.
+        values: The density there; it integrates to 1.
+        standard_errors: Its standard error over the random vectors; 0 where all eigenvalues were computed.
+        nodes: The eigenvalues that each random vector saw, (probes, steps).
+        weights: The part of the spectrum that each of them stands for; they sum to 1 for each vector.
+        width: The standard deviation of the Gaussian that each node was smoothed with.
+        products: Hessian products spent.
+    """
+
+    grid: np.ndarray
+    values: np.ndarray
+    standard_errors: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray
+    width: float
+    products: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The sum of a Hessian's eigenvalues.
+
+    Attributes:
+        value: The estimate.
+        standard_error: Its standard error; 0 where the trace is exact.
+        products: Hessian products spent.
+    """
+
+    value: float
+    standard_error: float
+    products: int
+
+
+def density(
+    objective: Objective,
+    theta: _checks.Numbers,
+    probes: int = 10,
+    steps: int = 40,
+    points: int = 400,
+    width: float | None = None,
+    select: Select | None = None,
+    seed: int = 0,
+) -> Density:
+    r"""Returns the density of the Hessian's eigenvalues, $\frac1D\sum_i \delta(x - \lambda_i)$, smoothed.
+
+    Stochastic Lanczos quadrature: `steps` products from each of `probes` random vectors give nodes and weights whose
+    moments are those of the spectrum as that vector sees it (Ghorbani et al. 2019). Below 500 parameters all
+    eigenvalues are computed.
+
+    Args:
+        objective: The loss.
+        theta: Where to take the Hessian; real.
+        probes: Random vectors; the standard errors fall with their square root.
+        steps: Products for each: nodes of the quadrature, so the finest detail to be seen.
+        points: Points of the grid.
+        width: Standard deviation of the smoothing; 1/100 of the spectrum's extent if left out.
+        select: A function of a leaf's path, as for `top_eigenpairs`.
+        seed: Of the random vectors.
+
+    Returns:
+        The `Density`.
+
+    Raises:
+        ValueError: For probes or points below 2, steps below 1, a width not above 0, a bad theta or select, or a
+            Hessian that isn't finite.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.0, 1.0, 3.0])))
+        >>> spectrum = pf.spectrum.density(bowl, bowl.theta, width=0.1)
+        >>> mass = spectrum.values * (spectrum.grid[1] - spectrum.grid[0])
+        >>> round(float(mass[spectrum.grid < 2].sum()), 3)  # two of three eigenvalues
+        0.667
+    """
+    probes, points = _checks.whole("probes", probes, least=2), _checks.whole("points", points, least=2)
+    steps = _checks.whole("steps", steps, least=1)
+    hessian = Hessian(objective, theta, select)
+    if hessian.size < DENSE_SIZE:
+        matrix = _finite(np.asarray(hessian.dense(), dtype=np.float64))
+        nodes, weights = np.linalg.eigvalsh(matrix)[None], np.full((1, hessian.size), 1 / hessian.size)
+        products = hessian.size
+    else:
+        found = _nodes(hessian, jax.random.key(seed), probes, steps)
+        nodes, weights = (_finite(np.asarray(x, dtype=np.float64)) for x in found)
+        products = probes * steps
+    seen = nodes[weights > 0]
+    extent = float(seen.max() - seen.min())
+    if width is None:
+        width = extent / 100 or 0.01 * abs(float(seen[0])) or 1.0
+    width = _checks.positive("width", width)
+    grid = np.linspace(seen.min() - 4 * width, seen.max() + 4 * width, points)
+    bells = np.exp(-(((grid[:, None] - nodes[:, None, :]) / width) ** 2) / 2) / (width * np.sqrt(2 * np.pi))
+    each = np.sum(bells * weights[:, None, :], axis=-1)
+    errors = np.std(each, axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.zeros(points)
+    return Density(grid, np.mean(each, axis=0), errors, nodes, weights, width, products)
+
+
+def trace(
+    objective: Objective,
+    theta: _checks.Numbers,
+    products: int = 60,
+    select: Select | None = None,
+    seed: int = 0,
+) -> Trace:
+    r"""Returns the trace of the Hessian, $\sum_i \lambda_i$, with its standard error.
+
+    XTrace (Epperly, Tropp and Webber 2024), from matfree: half of the products find the directions of large
+    curvature, whose part is exact; the other half sample the rest. Exact where `products` reach the size.
+
+    Args:
+        objective: The loss.
+        theta: Where to take the Hessian; real.
+        products: Hessian products to spend.
+        select: A function of a leaf's path, as for `top_eigenpairs`.
+        seed: Of the random vectors.
+
+    Returns:
+        The `Trace`.
+
+    Raises:
+        ValueError: For products below 4, a bad theta or select, or a Hessian that isn't finite.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.0, 2.0, 3.0])))
+        >>> pf.spectrum.trace(bowl, bowl.theta)
+        Trace(value=6.0, standard_error=0.0, products=3)
+    """
+    products = _checks.whole("products", products, least=4)
+    hessian = Hessian(objective, theta, select)
+    if hessian.size <= products:
+        value, error, products = float(jnp.trace(hessian.dense())), 0.0, hessian.size
+    else:
+        value, error = (float(x) for x in _xtrace(hessian, jax.random.key(seed), products // 2))
+        products = 2 * (products // 2)
+    return Trace(_finite(value), error, products)
+
+
+def _finite(found):
+    if not np.all(np.isfinite(found)):
+        raise _checks.NonFiniteError("the Hessian at theta must be finite, but its products are not.")
+    return found
+
+
+@eqx.filter_jit
+def _nodes(hessian: Hessian, key: Array, probes: int, steps: int) -> tuple[Float[Array, "p s"], Float[Array, "p s"]]:
+    """Returns the nodes and weights of the spectrum that each random vector sees."""
+
+    def of_probe(key):
+        v = jax.random.normal(key, (hessian.size,), hessian.theta.dtype)
+        values, vectors = jnp.linalg.eigh(lanczos(hessian, v, steps))
+        return values, vectors[0] ** 2
+
+    return lax.map(of_probe, jax.random.split(key, probes))
+
+
+@eqx.filter_jit
+def _xtrace(hessian: Hessian, key: Array, samples: int) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    like = jnp.zeros(hessian.size, hessian.theta.dtype)
+    sampler = stochtrace.sampler_normal(like, num=samples)
+    estimate = stochtrace.estimator_leave_one_out_mean_and_sem(stochtrace.leave_one_out_xtrace(), sampler)
+    return estimate(hessian, key)

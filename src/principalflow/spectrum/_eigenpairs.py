@@ -1,0 +1,81 @@
+"""The Hessian's largest or smallest eigenpairs."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jaxtyping import Array, Inexact
+
+from principalflow import _checks
+from principalflow.objective import Objective, Vector
+from principalflow.spectrum._block import COLD_GUARDS, Eigenpairs, Which, solve
+from principalflow.spectrum._hessian import Hessian, Select
+
+
+def top_eigenpairs(
+    objective: Objective,
+    theta: _checks.Numbers,
+    k: int,
+    guess: Eigenpairs | Inexact[Array, "D m"] | None = None,
+    tol: float = 1e-3,
+    which: Which = "largest",
+    cover: float | None = None,
+    select: Select | None = None,
+    max_products: int = 1000,
+) -> Eigenpairs:
+    r"""Returns the Hessian's largest (or smallest) eigenpairs $(\lambda_i, u_i)$ at `theta`, each with its residual.
+
+    Along a training run, give each call the result of the one before as its `guess`: then most calls spend little
+    more than the products that certify it.
+
+    A residual $\|Hu - \lambda u\|$ proves that an eigenvalue lies within it of $\lambda$. That none further out was
+    overlooked is made likely by the guards beside the k vectors, not proved: no method can from a few products.
+
+    Args:
+        objective: The loss.
+        theta: Where to take the Hessian; real.
+        k: How many pairs.
+        guess: The result of a similar Hessian, or a block (D, m) to start from; None for a random start.
+        tol: The residual to reach, relative to the largest |eigenvalue| seen.
+        which: `"largest"` or `"smallest"`, by sign and not by modulus.
+        cover: If given, k grows until all eigenvalues beyond `cover` are held, and one on its other side as the proof;
+            with `cover=2/h`, all directions that are unstable.
+        select: If given, a function of a leaf's path in the parameters, like `"['layers'][0]['weight']"`: the Hessian
+            is the diagonal block of the leaves for which it is true, and the vectors are zero elsewhere.
+        max_products: Give up, unconverged, rather than spend more.
+
+    Returns:
+        The `Eigenpairs`: `values`, `vectors`, `residuals`, `products`, `converged`, `method`. Below 500 parameters all
+        eigenpairs are computed, and `method` is "dense".
+
+    Raises:
+        ValueError: For a k that isn't in 1 to D, a tol not above 0, a guess of the wrong shape or with dependent
+            columns, a theta that isn't real and finite, a select that selects nothing, or a Hessian that isn't finite.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic(jnp.diag(jnp.arange(1.0, 6.0)))
+        >>> eig = pf.spectrum.top_eigenpairs(bowl, bowl.theta, k=2)
+        >>> eig.values, eig.method
+        (array([5., 4.]), 'dense')
+    """
+    return eigenpairs_and_product(
+        Hessian(objective, theta, select), k, guess, tol, which=which, cover=cover, max_products=max_products
+    )[0]
+
+
+def eigenpairs_and_product(
+    hessian: Hessian, k: int, guess: Eigenpairs | Array | None, tol: float, also: Vector | None = None, **options: Any
+) -> tuple[Eigenpairs, Vector]:
+    """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
+    if guess is None:
+        columns = min(_checks.whole("k", k, least=1) + COLD_GUARDS, hessian.size)
+        block = jax.random.normal(jax.random.key(0), (hessian.size, columns), hessian.theta.dtype)
+    else:
+        block = guess.block if isinstance(guess, Eigenpairs) else _checks.inexact("guess", guess)
+        if block.shape[:1] != hessian.theta.shape:
+            raise ValueError(f"guess must have shape ({hessian.theta.size}, m), got {block.shape}.")
+        block = hessian.take(block.astype(hessian.theta.dtype))
+    eig, product = solve(hessian, block, k, tol, also=also, **options)
+    return replace(eig, vectors=hessian.put(eig.vectors), block=hessian.put(eig.block)), product

@@ -1,0 +1,279 @@
+"""What governs the stability of gradient descent: stability coefficients, predictions, critical points."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Inexact
+
+from principalflow import _checks
+from principalflow.flows import FlippedDirection, Principal, SpectralFlow
+from principalflow.objective import Objective, Vector
+from principalflow.spectrum._block import Eigenpairs
+from principalflow.spectrum._eigenpairs import eigenpairs_and_product
+from principalflow.spectrum._hessian import Hessian
+
+Regime = Literal["real stable", "complex stable", "unstable"]
+
+
+@dataclass(frozen=True)
+class LossChange:
+    r"""How one step of descent should change the loss, by the Hessian and gradient before it.
+
+    `continuous` is the rate of the real part of the loss under the principal flow times h, $h\,\mathrm{Re}\,
+    \alpha_{PF}(h\lambda_i)\,(\nabla E^T u_i)^2$ (paper, eq. changes_in_e); `discrete` is descent's change to second
+    order, $-h(1 - \frac{h\lambda_i}2)(\nabla E^T u_i)^2$ (section A.8.1, erratum 3).
+
+    Attributes:
+        continuous: For each direction.
+        discrete: For each direction.
+        total_continuous: Over all directions; what the gradient has beyond the k ones is taken at its mean curvature.
+        total_discrete: Over all directions, exactly $-h\|g\|^2 + \frac{h^2}2 g^T H g$.
+    """
+
+    continuous: np.ndarray
+    discrete: np.ndarray
+    total_continuous: float
+    total_discrete: float
+
+
+@dataclass(frozen=True)
+class Stability:
+    r"""Where descent stands at one point of training, in the directions of largest curvature.
+
+    Attributes:
+        loss: $E$.
+        gradient: $g$.
+        eigenvalues: The largest eigenvalues $\lambda_i$ of the Hessian.
+        vectors: Their eigenvectors $u_i$ (D, k), with signs such that $g^T u_i \ge 0$.
+        projections: $g^T u_i$, not negative.
+        coefficients: The stability coefficients $sc_i = \frac{\log(1-h\lambda_i)}{h\lambda_i} g^T u_i$, complex.
+        regimes: For each direction "real stable" ($h\lambda < 1$), "complex stable" (up to 2) or "unstable".
+        loss_change: The predicted change of the loss in one step.
+        drift: $\frac{h^2}2 \|Hg\|$, the estimated distance of one step from the negative gradient flow.
+        eigenpairs: The eigenpairs with their residuals; the next analysis along a run takes it as its guess.
+        products: Hessian products spent.
+    """
+
+    loss: float
+    gradient: Vector
+    eigenvalues: np.ndarray
+    vectors: Inexact[Array, "D k"]
+    projections: np.ndarray
+    coefficients: np.ndarray
+    regimes: tuple[Regime, ...]
+    loss_change: LossChange
+    drift: float
+    eigenpairs: Eigenpairs
+    products: int
+
+
+def analyse(
+    objective: Objective,
+    theta: _checks.Numbers,
+    h: float,
+    k: int = 4,
+    guess: Eigenpairs | Array | None = None,
+    tol: float = 1e-3,
+) -> Stability:
+    r"""Returns what the principal flow says of descent's stability at `theta` (paper, sections 3.1 and 5).
+
+    The gradient joins the basis of the eigensolver, so the drift's product $Hg$ costs nothing beyond it.
+
+    Args:
+        objective: The loss.
+        theta: Where; real.
+        h: Descent's learning rate.
+        k: How many directions; all, where there are fewer.
+        guess: The `eigenpairs` of a nearby analysis, or a block of vectors.
+        tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
+
+    Returns:
+        A `Stability`.
+
+    Raises:
+        ValueError: For an h not above 0, a k below 1, or as `spectrum.top_eigenpairs` does.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.0, 3.0, 5.0])))
+        >>> s = pf.stability.analyse(bowl, jnp.ones(3), h=0.5)
+        >>> s.regimes
+        ('unstable', 'complex stable', 'real stable')
+        >>> s.projections
+        array([5., 3., 1.])
+        >>> s.coefficients.round(2)
+        array([ 0.81+6.28j, -1.39+6.28j, -1.39+0.j  ])
+    """
+    h, k = _checks.positive("h", h), _checks.whole("k", k, least=1)
+    hessian = Hessian(objective, theta)
+    loss, gradient = objective.value_and_gradient(hessian.theta)
+    _checks.finite("the gradient at theta", gradient)
+    eig, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
+
+    overlaps = eig.vectors.T @ gradient
+    signs = jnp.where(overlaps < 0, -1, 1).astype(overlaps.dtype)
+    projections = np.abs(np.asarray(overlaps, dtype=np.float64))
+    alpha = _alpha(h, eig.values)
+    return Stability(
+        loss=float(loss),
+        gradient=gradient,
+        eigenvalues=eig.values,
+        vectors=eig.vectors * signs,
+        projections=projections,
+        coefficients=alpha * projections,
+        regimes=tuple(_regime(h * value) for value in eig.values),
+        loss_change=_loss_change(h, eig.values, projections, gradient, Hg),
+        drift=h**2 / 2 * float(jnp.linalg.norm(Hg)),
+        eigenpairs=eig,
+        products=eig.products,
+    )
+
+
+def predict_projection(
+    flow: SpectralFlow, lam: _checks.Numbers, projection: _checks.Numbers, time: float
+) -> Inexact[Array, "..."]:
+    r"""Returns the flow's prediction of $\nabla E^T u$ after `time` (paper, section 4.1).
+
+    Where $\lambda$ and $u$ stay as they are, $\frac{d}{dt}\nabla E^T u = \lambda\,\alpha(h\lambda)\,\nabla E^T u$, so
+    $x(t) = x(0)\, e^{\lambda\alpha(h\lambda) t}$. After one learning rate the principal flow gives
+    $(1-h\lambda)\,x(0)$, complex in between where $h\lambda > 1$.
+
+    Args:
+        flow: A flow with a coefficient for every eigenvalue: `NegativeGradient()`, `IGR(h)`, `Principal(h)` and so on.
+        lam: The eigenvalue, or several.
+        projection: $\nabla E^T u$ at the start, for each.
+        time: How long; h for one step of descent.
+
+    Raises:
+        ValueError: For a flow that has no such coefficients, or a time below 0.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.stability.predict_projection(pf.flows.Principal(h=0.5), [5.0], [1.0], time=0.5).real.round(12)
+        Array([-1.5], dtype=float64)
+        >>> pf.stability.predict_projection(pf.flows.NegativeGradient(), [5.0], [1.0], time=0.5).round(3)
+        Array([0.082], dtype=float64)
+    """
+    if not isinstance(flow, SpectralFlow):
+        raise ValueError(f"flow must have a coefficient for every eigenvalue (a SpectralFlow), got {flow!r}.")
+    lam, projection = _checks.inexact("lam", lam), _checks.inexact("projection", projection)
+    return projection * jnp.exp(flow.jacobian_eigenvalues(lam) * _checks.non_negative("time", time))
+
+
+@dataclass(frozen=True)
+class CriticalPoint:
+    """How a flow behaves next to a critical point.
+
+    Attributes:
+        kind: What the point is to the loss, by the eigenvalues given: "minimum", "maximum", "saddle", or "degenerate"
+            if some are zero and the others of one sign.
+        jacobian_eigenvalues: The eigenvalues of the flow's Jacobian, one for each eigenvalue of the Hessian.
+        attractive: For each direction, whether the flow is drawn to the point along it (negative real part).
+        repulsive: For each direction, whether it is driven away (positive real part).
+        is_attractive: Whether the flow is drawn to the point along all of them.
+    """
+
+    kind: Literal["minimum", "maximum", "saddle", "degenerate"]
+    jacobian_eigenvalues: np.ndarray
+    attractive: np.ndarray
+    repulsive: np.ndarray
+    is_attractive: bool
+
+
+def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbers) -> CriticalPoint:
+    r"""Returns whether `flow` is drawn to a critical point, and along which directions (paper, section 3.2).
+
+    The Jacobian's eigenvalues there are $\lambda\,\alpha(h\lambda)$. The principal flow's, $\frac1h\log(1-h\lambda)$,
+    have a positive real part where $\lambda < 0$ and where $\lambda > 2/h$: like descent, it leaves sharp minima.
+
+    Args:
+        flow: Any flow with `jacobian_eigenvalues`.
+        lambdas: The Hessian's eigenvalues at the critical point, real; all of them, or those of interest.
+
+    Raises:
+        ValueError: For a flow without `jacobian_eigenvalues`, or lambdas that aren't a vector of finite real numbers.
+
+    Example:
+        >>> import principalflow as pf
+        >>> point = pf.stability.critical_point(pf.flows.Principal(h=0.5), [5.0, 1.0])
+        >>> point.kind, point.is_attractive, point.attractive
+        ('minimum', False, array([False,  True]))
+        >>> pf.stability.critical_point(pf.flows.NegativeGradient(), [5.0, 1.0]).is_attractive
+        True
+    """
+    if not isinstance(flow, SpectralFlow | FlippedDirection):
+        raise ValueError(f"flow must have jacobian_eigenvalues, got {flow!r}.")
+    values = _checks.inexact("lambdas", lambdas)
+    if jnp.iscomplexobj(values) or values.ndim != 1 or not values.size:
+        raise ValueError(f"lambdas must be a vector of real numbers, got {values.dtype}{values.shape}.")
+    _checks.finite("lambdas", values)
+    jacobian = np.asarray(flow.jacobian_eigenvalues(values))
+    growth = np.real(jacobian)
+    attractive, repulsive = growth < 0, growth > 0
+    return CriticalPoint(_kind(np.asarray(values)), jacobian, attractive, repulsive, bool(np.all(attractive)))
+
+
+def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) -> float:
+    r"""Returns the relative progress ratio of Ahn et al. 2022, $\frac{E(\theta - hg) - E(\theta)}{h\|g\|^2}$.
+
+    To second order it is $-1 + \frac h2 \frac{g^T H g}{\|g\|^2}$: close to -1 where descent follows the gradient flow,
+    and about 0 at the edge of stability (paper, related work; erratum 18).
+
+    Args:
+        objective: The loss.
+        theta: Where.
+        h: Descent's learning rate.
+
+    Returns:
+        The ratio; NaN where the gradient is zero.
+
+    Raises:
+        ValueError: For an h not above 0, or a bad theta.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.stability.relative_progress(pf.functions.quadratic([[1.0]]), [1.0], h=2.0)
+        0.0
+    """
+    h = _checks.positive("h", h)
+    loss, gradient = objective.value_and_gradient(theta)
+    square = float(gradient @ gradient)
+    after = float(objective.value(objective.flat("theta", theta) - h * gradient))
+    return (after - float(loss)) / (h * square) if square else float("nan")
+
+
+def _alpha(h: float, eigenvalues: np.ndarray) -> np.ndarray:
+    return np.asarray(Principal(h).alpha(h * eigenvalues))
+
+
+def _regime(z: float) -> Regime:
+    if z < 1:
+        return "real stable"
+    return "complex stable" if z <= 2 else "unstable"
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a run that diverges passes through the largest numbers
+def _loss_change(
+    h: float, eigenvalues: np.ndarray, projections: np.ndarray, gradient: Vector, Hg: Vector
+) -> LossChange:
+    squares = projections**2
+    # What is left of |g|^2 and g.Hg beyond the k directions; its ratio is the mean curvature there.
+    rest = max(float(gradient @ gradient) - squares.sum(), 0.0)
+    rest_curvature = float(gradient @ Hg) - np.sum(eigenvalues * squares)
+    mean = rest_curvature / rest if rest > 1e-6 * squares.sum() else 0.0
+    values, squares = np.append(eigenvalues, mean), np.append(squares, rest)
+    continuous = h * np.real(_alpha(h, values)) * squares
+    discrete = -h * (1 - h * values / 2) * squares
+    return LossChange(continuous[:-1], discrete[:-1], float(continuous.sum()), float(discrete.sum()))
+
+
+def _kind(eigenvalues: np.ndarray) -> Literal["minimum", "maximum", "saddle", "degenerate"]:
+    up, down = np.any(eigenvalues > 0), np.any(eigenvalues < 0)
+    if up and down:
+        return "saddle"
+    if np.any(eigenvalues == 0):
+        return "degenerate"
+    return "minimum" if up else "maximum"

@@ -1,0 +1,91 @@
+"""Eigenpairs of a network's Hessian against the dense one."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import regression
+
+import principalflow as pf
+from principalflow.spectrum import top_eigenpairs
+
+NETWORK = regression(samples=40, sizes=(8, 30, 20, 3), chunk=16)  # 953 parameters
+
+
+@pytest.fixture(scope="module")
+def dense():
+    return np.linalg.eigh(NETWORK.hessian(NETWORK.theta))
+
+
+@pytest.mark.parametrize("which", ["largest", "smallest"])
+def test_eigenpairs_are_those_of_the_dense_hessian(dense, which):
+    values, vectors = dense
+    ends = slice(None, None, -1) if which == "largest" else slice(None)
+    eig = top_eigenpairs(NETWORK, NETWORK.theta, k=3, tol=1e-8, which=which)
+    assert eig.converged
+    assert eig.method == "block"
+    np.testing.assert_allclose(eig.values, values[ends][:3], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(vectors[:, ends][:, :3] * eig.vectors, axis=0)), 1, atol=1e-10)
+
+
+def test_cover_holds_all_unstable_directions(dense):
+    c = float(np.mean(dense[0][-6:-4]))  # between the fifth and the sixth
+    eig = top_eigenpairs(NETWORK, NETWORK.theta, k=1, tol=1e-6, cover=c)
+    np.testing.assert_allclose(eig.values, dense[0][::-1][:6], rtol=1e-6)
+
+
+def test_a_guess_may_be_a_result_or_a_block():
+    first = top_eigenpairs(NETWORK, NETWORK.theta, k=3, tol=1e-4)
+    moved = NETWORK.theta + 1e-3
+    by_result = top_eigenpairs(NETWORK, moved, k=3, tol=1e-2, guess=first)
+    by_block = top_eigenpairs(NETWORK, moved, k=3, tol=1e-2, guess=first.block)
+    assert by_result.products == by_block.products == 4
+    np.testing.assert_array_equal(by_result.values, by_block.values)
+
+
+def test_fewer_than_500_parameters_take_the_dense_route():
+    small = regression()
+    eig = top_eigenpairs(small, small.theta, k=2)
+    assert eig.method == "dense"
+    assert eig.products == small.theta.size
+    np.testing.assert_allclose(eig.values, np.linalg.eigvalsh(small.hessian(small.theta))[::-1][:2], rtol=1e-12)
+
+
+def test_select_takes_the_diagonal_block_of_a_layer():
+    index = NETWORK.entries(lambda path: path.startswith("[1]"))
+    block = np.asarray(NETWORK.hessian(NETWORK.theta))[np.ix_(index, index)]
+    eig = top_eigenpairs(NETWORK, NETWORK.theta, k=3, tol=1e-8, select=lambda path: path.startswith("[1]"))
+    assert index.size == 620  # so this is the block method's
+    assert eig.method == "block"
+    np.testing.assert_allclose(eig.values, np.linalg.eigvalsh(block)[::-1][:3], rtol=1e-12)
+    assert eig.vectors.shape == (NETWORK.theta.size, 3)
+    outside = np.setdiff1d(np.arange(NETWORK.theta.size), index)
+    np.testing.assert_array_equal(eig.vectors[outside], 0)
+
+
+def test_select_that_selects_nothing_is_refused_with_the_paths():
+    with pytest.raises(ValueError, match=r"select must be true for at least one of \[0\]\[0\], .*; it is for none"):
+        top_eigenpairs(NETWORK, NETWORK.theta, k=1, select=lambda path: "convolution" in path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(k=0), "k must be"),
+        (dict(k=954), "k must be at most the number of parameters, 953"),
+        (dict(tol=0), "tol must be"),
+        (dict(guess=jnp.ones((7, 3))), r"guess must have shape \(953, m\), got \(7, 3\)"),
+        (dict(guess=jnp.ones(953)), "guess must be a real block"),
+        (dict(guess=jnp.ones((953, 2))), "independent columns"),
+        (dict(theta=NETWORK.theta + 1j), "theta must be real"),
+        (dict(theta=NETWORK.theta * jnp.nan), "theta must be finite"),
+    ],
+)
+def test_bad_input_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        top_eigenpairs(**(dict(objective=NETWORK, theta=NETWORK.theta, k=2) | changes))
+
+
+def test_a_hessian_that_is_not_finite_is_refused():
+    roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(3))
+    with pytest.raises(pf.NonFiniteError, match="product must be finite"):
+        top_eigenpairs(roots, jnp.zeros(3), k=1)

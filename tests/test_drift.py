@@ -1,0 +1,89 @@
+"""Drift against closed forms and slopes."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import regression, slope
+
+import principalflow as pf
+
+NETWORK = regression()
+RATES = np.geomspace(0.004, 0.032, 4)
+
+
+def test_drift_of_the_gradient_flow_on_a_quadratic():
+    bowl = pf.functions.quadratic([[2.0]])
+    np.testing.assert_allclose(pf.drift.per_iteration(bowl, [1.0], h=0.1), np.exp(-0.2) - 0.8, rtol=1e-6)
+
+
+def test_the_principal_flow_has_no_drift_on_quadratics():
+    bowl = pf.functions.quadratic([[2.0, 0.5], [0.5, 1.0]])
+    assert pf.drift.per_iteration(bowl, [1.0, 1.0], h=1.2, flow=pf.flows.Principal(1.2)) < 5e-6  # 1e-6 of the step
+
+
+def test_global_drift_is_the_distance_from_one_start():
+    bowl = pf.functions.quadratic([[1.0]])
+    steps = np.arange(1, 6)
+    np.testing.assert_allclose(
+        pf.drift.global_drift(bowl, [1.0], h=0.1, steps=5), np.exp(-0.1 * steps) - 0.9**steps, rtol=1e-5
+    )
+
+
+def test_the_estimate_is_the_leading_term():
+    gaps = []
+    for h in RATES:
+        measured = pf.drift.per_iteration(NETWORK, NETWORK.theta, h)
+        gaps.append(abs(measured - pf.drift.estimate(NETWORK, NETWORK.theta, h)))
+    assert abs(slope(RATES, gaps) - 3) < 0.2
+
+
+def test_finite_differences_estimate_the_same():
+    exact, difference = (
+        pf.drift.estimate(NETWORK, NETWORK.theta, 0.1, curvature) for curvature in ("hvp", "finite_difference")
+    )
+    np.testing.assert_allclose(difference, exact, rtol=0.02)  # epsilon is 0.01 in units of the gradient's length
+
+
+@pytest.mark.parametrize("curvature", ["hvp", "finite_difference"])
+def test_a_critical_point_does_not_drift(curvature):
+    assert pf.drift.estimate(pf.functions.banana(), [1.0, 1.0], 0.1, curvature) == 0
+
+
+def test_a_flow_that_ends_early_is_named():
+    runaway = pf.Objective(lambda theta: -jnp.sum(theta**4), jnp.array([1.0]))
+    with pytest.warns(UserWarning, match="drift from step 1 on is not known: diverged"):
+        assert np.isnan(pf.drift.per_iteration(runaway, [1.0], h=0.3))
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_momentum_drift_is_the_flow_minus_the_step_to_second_order(settled):
+    m, gaps = 0.6, []
+    gradient = NETWORK.gradient(NETWORK.theta)
+    for h in RATES:
+        velocity = -h / (1 - m) * gradient if settled else jnp.zeros_like(gradient)
+        step = NETWORK.theta + m * velocity - h * gradient
+        flow = pf.integrate(pf.flows.NegativeGradient(), NETWORK, NETWORK.theta, h / (1 - m), rtol=1e-12, atol=1e-14)
+        drift = pf.drift.momentum(NETWORK, NETWORK.theta, velocity, h, m)
+        gaps.append(jnp.linalg.norm(flow.thetas[-1] - step - drift.total))
+    assert abs(slope(RATES, gaps) - 3) < 0.3
+
+
+def test_momentum_drift_without_momentum_is_that_of_descent():
+    drift = pf.drift.momentum(NETWORK, NETWORK.theta, jnp.zeros_like(NETWORK.theta), 0.1, decay=0.0)
+    np.testing.assert_allclose(jnp.linalg.norm(drift.total), pf.drift.estimate(NETWORK, NETWORK.theta, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(h=0), "h must be"),
+        (dict(decay=1.0), "decay must be below 1"),
+        (dict(decay=-0.1), "decay must be"),
+        (dict(velocity=jnp.zeros(3)), "velocity must be flat"),
+        (dict(curvature="exact"), "curvature must be one of"),
+    ],
+)
+def test_bad_input_is_refused(changes, message):
+    good = dict(objective=NETWORK, theta=NETWORK.theta, velocity=jnp.zeros_like(NETWORK.theta), h=0.1, decay=0.9)
+    with pytest.raises(ValueError, match=message):
+        pf.drift.momentum(**(good | changes))

@@ -1,0 +1,179 @@
+"""Stability coefficients, predictions and critical points against closed forms."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import regression
+from hypothesis import given
+from hypothesis import strategies as st
+
+import principalflow as pf
+from principalflow.stability import analyse, critical_point, predict_projection, relative_progress
+
+NETWORK = regression(samples=40, sizes=(8, 30, 20, 3))  # 953 parameters
+H = 0.02
+
+
+@pytest.fixture(scope="module")
+def dense():
+    values, vectors = np.linalg.eigh(NETWORK.hessian(NETWORK.theta))
+    return values[::-1], vectors[:, ::-1]
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    return analyse(NETWORK, NETWORK.theta, H, k=3, tol=1e-8)
+
+
+def test_projections_are_positive_and_those_of_the_vectors(analysis):
+    gradient = NETWORK.gradient(NETWORK.theta)
+    assert np.all(analysis.projections >= 0)
+    np.testing.assert_allclose(analysis.vectors.T @ gradient, analysis.projections, atol=1e-12)
+
+
+def test_coefficients_are_alpha_times_projection(dense, analysis):
+    values, vectors = dense
+    projections = np.abs(vectors[:, :3].T @ np.asarray(NETWORK.gradient(NETWORK.theta)))
+    z = H * values[:3] + 0j
+    np.testing.assert_allclose(analysis.coefficients, np.log(1 - z) / z * projections, rtol=1e-7)
+
+
+def test_drift_is_the_estimate_at_no_further_product(analysis):
+    np.testing.assert_allclose(analysis.drift, pf.drift.estimate(NETWORK, NETWORK.theta, H), rtol=1e-9)
+    assert analysis.products == analysis.eigenpairs.products
+
+
+def test_total_discrete_loss_change_is_the_second_order_expansion(analysis):
+    gradient = NETWORK.gradient(NETWORK.theta)
+    curvature = gradient @ NETWORK.hvp(NETWORK.theta, gradient)
+    expected = -H * gradient @ gradient + H**2 / 2 * curvature
+    np.testing.assert_allclose(analysis.loss_change.total_discrete, expected, rtol=1e-9)
+
+
+def test_total_continuous_loss_change_is_close_to_the_sum_over_all_directions(dense, analysis):
+    values, vectors = dense
+    squares = (vectors.T @ np.asarray(NETWORK.gradient(NETWORK.theta))) ** 2
+    alphas = np.asarray(pf.flows.Principal(H).alpha(H * values)).real
+    expected = H * np.sum(alphas * squares)
+    # Beyond the three directions |h lambda| < 0.3, where alpha is nearly straight: its mean is that of the mean.
+    assert np.max(np.abs(H * values[3:])) < 0.3
+    np.testing.assert_allclose(analysis.loss_change.total_continuous, expected, rtol=3e-3)
+
+
+@given(st.lists(st.floats(-3, 6), min_size=1, max_size=6), st.floats(0.1, 1.0))
+def test_on_quadratics_the_discrete_change_is_what_descent_does(eigenvalues, h):
+    bowl = pf.functions.quadratic(np.diag(eigenvalues))
+    theta = jnp.linspace(1, 2, len(eigenvalues))
+    s = analyse(bowl, theta, h, k=2)
+    after = theta - h * bowl.gradient(theta)
+    np.testing.assert_allclose(
+        s.loss_change.total_discrete, bowl.value(after) - bowl.value(theta), atol=1e-9, rtol=1e-9
+    )
+
+
+def test_per_direction_loss_changes_on_a_quadratic():
+    s = analyse(pf.functions.quadratic(np.diag([1.0, 5.0])), [1.0, 1.0], h=0.5)
+    np.testing.assert_allclose(s.loss_change.discrete, [-0.5 * (1 - 1.25) * 25, -0.5 * (1 - 0.25)])
+    np.testing.assert_allclose(s.loss_change.continuous, [0.5 * np.log(1.5) / 2.5 * 25, 0.5 * np.log(0.5) / 0.5])
+
+
+def test_regimes_change_at_one_and_two():
+    values = np.array([4.1, 3.9, 2.1, 1.9, -1.0])
+    s = analyse(pf.functions.quadratic(np.diag(values)), np.ones(5), h=0.5, k=5)
+    assert s.regimes == ("unstable", "complex stable", "complex stable", "real stable", "real stable")
+
+
+def test_the_sign_of_a_coefficient_turns_at_two():
+    s = analyse(pf.functions.quadratic(np.diag([4.1, 3.9])), np.ones(2), h=0.5)
+    assert s.coefficients[0].real > 0 > s.coefficients[1].real
+
+
+def test_k_beyond_the_parameters_takes_all():
+    assert len(analyse(pf.functions.banana(), [1.0, 2.0], h=0.001).eigenvalues) == 2
+
+
+def test_a_critical_point_has_no_coefficients():
+    s = analyse(pf.functions.banana(), [1.0, 1.0], h=0.001)
+    np.testing.assert_array_equal(s.coefficients, 0)
+    assert s.drift == s.loss_change.total_continuous == s.loss_change.total_discrete == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [(dict(h=0), "h must be"), (dict(k=0), "k must be"), (dict(tol=0), "tol must be"), (dict(theta=[1j, 0]), "real")],
+)
+def test_bad_input_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        analyse(**(dict(objective=pf.functions.banana(), theta=[1.0, 2.0], h=0.1) | changes))
+
+
+@given(st.floats(-5, 9), st.floats(-2, 2))
+def test_the_principal_flow_predicts_descent_on_quadratics(lam, projection):
+    h = 0.5
+    predicted = predict_projection(pf.flows.Principal(h), [lam], [projection], time=h)
+    np.testing.assert_allclose(predicted, [(1 - h * lam) * projection], atol=1e-12)
+
+
+def test_the_real_flows_predict_exponentials():
+    np.testing.assert_allclose(predict_projection(pf.flows.NegativeGradient(), [3.0], [2.0], 0.5), [2 * np.exp(-1.5)])
+    np.testing.assert_allclose(
+        predict_projection(pf.flows.IGR(0.5), [3.0], [2.0], 0.5), [2 * np.exp(-(3 + 0.25 * 9) * 0.5)]
+    )
+
+
+def test_a_flow_without_coefficients_predicts_nothing():
+    with pytest.raises(ValueError, match="SpectralFlow"):
+        predict_projection(pf.flows.FlippedDirection(), 1.0, 1.0, 1.0)  # pyright: ignore
+
+
+H_CRITICAL = 0.5
+RATE_FLOWS = [pf.flows.IGR(H_CRITICAL), pf.flows.ThirdOrder(H_CRITICAL), pf.flows.BackwardError(H_CRITICAL, order=5)]
+
+
+@pytest.mark.parametrize("flow", [pf.flows.NegativeGradient(), *RATE_FLOWS], ids=lambda flow: type(flow).__name__)
+def test_truncated_flows_are_drawn_to_every_minimum(flow):
+    point = critical_point(flow, [9.0, 3.0, 1.0])
+    assert point.kind == "minimum"
+    assert point.is_attractive
+
+
+def test_the_principal_flow_leaves_sharp_minima_as_descent_does():
+    point = critical_point(pf.flows.Principal(H_CRITICAL), [5.0, 3.0, 1.0])
+    np.testing.assert_array_equal(point.attractive, [False, True, True])
+    np.testing.assert_array_equal(point.repulsive, [True, False, False])
+
+
+def test_the_principal_flow_leaves_saddles_by_more_directions_than_the_gradient_flow():
+    values = [5.0, 1.0, -1.0]
+    principal = critical_point(pf.flows.Principal(H_CRITICAL), values)
+    gradient = critical_point(pf.flows.NegativeGradient(), values)
+    assert principal.kind == gradient.kind == "saddle"
+    np.testing.assert_array_equal(principal.repulsive, [True, False, True])
+    np.testing.assert_array_equal(gradient.repulsive, [False, False, True])
+
+
+def test_the_flipped_flow_is_driven_away_in_its_direction():
+    np.testing.assert_array_equal(critical_point(pf.flows.FlippedDirection(), [1.0, 5.0]).attractive, [True, False])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [([1.0, 0.0], "degenerate"), ([-1.0, -2.0], "maximum"), ([0.0, -1.0, 1.0], "saddle")]
+)
+def test_kinds_of_critical_points(values, kind):
+    assert critical_point(pf.flows.NegativeGradient(), values).kind == kind
+
+
+@pytest.mark.parametrize("lambdas", [1.0, [], [1j], [np.nan]])
+def test_lambdas_must_be_a_real_vector(lambdas):
+    with pytest.raises(ValueError, match="lambdas must"):
+        critical_point(pf.flows.NegativeGradient(), lambdas)
+
+
+@given(st.floats(0.1, 5), st.floats(0.1, 1))
+def test_relative_progress_on_quadratics(lam, h):
+    ratio = relative_progress(pf.functions.quadratic([[lam]]), [1.0], h)
+    np.testing.assert_allclose(ratio, -1 + h * lam / 2, atol=1e-9)
+
+
+def test_relative_progress_is_not_known_at_a_critical_point():
+    assert np.isnan(relative_progress(pf.functions.banana(), [1.0, 1.0], 0.1))
