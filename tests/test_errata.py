@@ -177,3 +177,21 @@ def test_erratum_17_the_higher_the_power_the_smaller_the_step_where_the_drift_is
     low, high = (pf.functions.quadratic([[c]]).hvp([1.0], [1.0])[0] for c in (2.0, 20.0))
     kept = [high**-p / low**-p for p in (0.25, 0.5, 1.0)]  # of DAL-p's step, from low drift to high
     assert kept[0] > kept[1] > kept[2]
+
+
+def test_erratum_18_relative_progress_is_minus_one_in_stable_training_and_zero_at_the_edge():
+    # Printed: "0 in stable areas of training and 1 in the edge of stability areas".
+    bowl = pf.functions.quadratic([[1.0]])
+    np.testing.assert_allclose(pf.stability.relative_progress(bowl, [1.0], h=1e-3), -1, atol=1e-3)
+    np.testing.assert_allclose(pf.stability.relative_progress(bowl, [1.0], h=2.0), 0, atol=1e-12)
+
+
+def test_erratum_19_the_velocity_enters_the_drift_of_momentum_with_a_minus():
+    h, m, g = 1e-3, 0.9, 1.0  # a constant gradient, so no curvature: the settled velocity follows the flow exactly
+    line = pf.Objective(lambda theta: jnp.sum(theta), jnp.zeros(1))
+    velocity = np.array([-h * g / (1 - m)])
+    step = m * velocity - h * g
+    flow = -h * g / (1 - m)
+    np.testing.assert_allclose(pf.drift.momentum(line, [0.0], velocity, h, m).total, flow - step, atol=1e-15)
+    printed = m * velocity - h * m / (1 - m) * g
+    assert abs(printed[0] - (flow - step[0])) > 0.01

@@ -45,3 +45,18 @@ def test_errors_draw_the_chosen_kind_on_a_logarithmic_axis():
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_stability_draws_every_direction_against_the_thresholds():
+    path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=4, record=pf.Record())
+    figure = pf.plot.stability(path.records, h=0.001)
+    eigenvalues = figure.axes[1]
+    labels = [text.get_text() for text in eigenvalues.get_legend().get_texts()]
+    assert labels == [r"$\lambda_0$", r"$\lambda_1$", "$2/h$", "$1/h$"]
+    np.testing.assert_allclose(eigenvalues.lines[0].get_ydata(), path.records["eigenvalue_0"])
+
+
+def test_stability_takes_columns_without_pandas():
+    path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=2, record=pf.Record())
+    columns = {name: np.asarray(path.records[name]) for name in path.records}
+    assert len(pf.plot.stability(columns, h=0.001).axes) == 6

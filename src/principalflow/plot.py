@@ -1,4 +1,4 @@
-"""Pictures (matplotlib): trajectories over the loss's contours, and error curves."""
+"""Pictures (matplotlib): trajectories over the loss's contours, error curves, and recorded runs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from principalflow.objective import Objective
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black is kept for descent.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
@@ -114,6 +115,80 @@ def errors(
     return ax
 
 
+def stability(records: Any, h: float) -> "Figure":
+    r"""Draws a recorded run: loss, eigenvalues, stability coefficients, predictions, drift and relative progress.
+
+    Steps whose next step raised the loss are shaded (paper, figures of sections 4.1, 5 and 6.1).
+
+    Args:
+        records: The `records` of a path that `descend` recorded.
+        h: The learning rate of the run.
+
+    Returns:
+        The figure, of six axes.
+
+    Raises:
+        ValueError: For an h not above 0.
+        ImportError: Where matplotlib isn't installed.
+
+    Example:
+        >>> import principalflow as pf
+        >>> path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=5, record=pf.Record())
+        >>> len(pf.plot.stability(path.records, h=0.001).axes)
+        6
+    """
+    h = _checks.positive("h", h)
+    columns = {name: np.asarray(records[name]) for name in records}
+    steps = columns["step"]
+    k = sum(name.startswith("eigenvalue_") for name in columns)
+    figure = _pyplot().figure(figsize=(15, 8), layout="constrained")
+    loss, eigenvalues, coefficients, prediction, drift, progress = figure.subplots(2, 3).ravel()
+
+    loss.semilogy(steps, columns["loss"], color="black")
+    loss.set_title(r"loss $E$; shaded where the next step raises it")
+
+    for i in range(k):
+        style = {"color": _COLOURS[i % len(_COLOURS)], "linewidth": 1}
+        eigenvalues.plot(steps, columns[f"eigenvalue_{i}"], **style, label=rf"$\lambda_{i}$")
+        coefficients.plot(steps, columns[f"coefficient_{i}_real"], **style, label=rf"Re $sc_{i}$")
+    eigenvalues.axhline(2 / h, color="black", linestyle="--", linewidth=1, label="$2/h$")
+    eigenvalues.axhline(1 / h, color="black", linestyle=":", linewidth=1, label="$1/h$")
+    eigenvalues.set_title("largest eigenvalues of the Hessian")
+    coefficients.axhline(0, color="black", linewidth=0.5)
+    largest = max(np.max(np.abs(line.get_ydata())) for line in coefficients.lines)
+    if largest > 0:  # the first steps' coefficients would hide all later ones on a straight axis
+        coefficients.set_yscale("symlog", linthresh=0.01 * largest)
+    coefficients.set_title("stability coefficients, real part")
+
+    measured = columns["next_projection_0"]
+    for index, (flow, label) in enumerate((("ngf", "NGF"), ("igr", "IGR flow"), ("pf", "principal flow"))):
+        style = {"color": _COLOURS[index], "marker": _MARKERS[index], "linestyle": "", "markersize": 3}
+        prediction.plot(measured, columns[f"next_projection_0_{flow}"], **style, label=label)
+    prediction.axline((0, 0), slope=1, color="black", linewidth=0.8, label="exact")
+    prediction.set_title(r"$\nabla E^T u_0$ after a step, predicted and measured")
+    prediction.set_xlabel("measured")
+    prediction.set_ylabel("predicted")
+
+    drift.semilogy(steps, columns["drift_estimate"], color=_COLOURS[0], label=r"estimate $\frac{h^2}{2}\|Hg\|$")
+    if "drift" in columns:
+        drift.semilogy(steps, columns["drift"], color=_COLOURS[3], linestyle="--", label="measured")
+    drift.set_title("drift of one step")
+
+    progress.plot(steps, columns["relative_progress"], color="black")
+    progress.axhline(0, color="black", linestyle="--", linewidth=1)
+    progress.set_title("relative progress ratio, 0 at the edge")
+
+    for ax in (loss, eigenvalues, coefficients, drift, progress):
+        ax.fill_between(
+            steps, 0, 1, where=columns["loss_change"] > 0, step="mid", color="grey", alpha=0.2, linewidth=0,
+            transform=ax.get_xaxis_transform(),
+        )  # fmt: skip
+        ax.set_xlabel("gradient descent step")
+    for ax in (eigenvalues, coefficients, prediction, drift):
+        ax.legend()
+    return figure
+
+
 def _plane(name: str, path: ArrayLike) -> np.ndarray:
     array = np.real(np.asarray(path))
     if array.ndim != 2 or array.shape[1] != 2 or not len(array):
@@ -134,10 +209,12 @@ def _contours(ax: "Axes", objective: Objective, points: np.ndarray) -> None:
 
 
 def _axes(ax: "Axes | None") -> "Axes":
-    if ax is not None:
-        return ax
+    return _pyplot().subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("principalflow.plot needs matplotlib: pip install 'principalflow[reproduce]'.") from error
-    return plt.subplots(layout="constrained")[1]
+    return plt
