@@ -24,7 +24,7 @@ class DriftWarning(UserWarning):
 
 
 def per_iteration(
-    objective: Objective, theta: _checks.Numbers, h: float, flow: Flow | None = None, rtol: float = 1e-6
+    objective: Objective, theta: _checks.Numbers, h: float, flow: Flow | None = None, rtol: float = 1e-5
 ) -> float:
     r"""Returns the drift of one step of descent, $\|\theta - h g - \theta(h)\|$ with the flow started at $\theta$.
 
@@ -58,7 +58,7 @@ def global_drift(
     h: float,
     steps: int,
     flow: Flow | None = None,
-    rtol: float = 1e-6,
+    rtol: float = 1e-5,
 ) -> np.ndarray:
     r"""Returns the drift accumulated over a run, $\|\theta_n - \theta(nh)\|$ after each step n, both from one start.
 

@@ -241,6 +241,11 @@ class Objective(eqx.Module):
         return array
 
     @property
+    def in_chunks(self) -> bool:
+        """Whether the samples are evaluated in more than one piece."""
+        return self._piece is not None
+
+    @property
     def _piece(self) -> int | None:
         """Samples per evaluation, or None if all are evaluated at once."""
         at_once = self.samples is None or self.chunk is None or self.chunk >= self.samples

@@ -109,7 +109,7 @@ def analyse(
     """
     h, k = _checks.positive("h", h), _checks.whole("k", k, least=1)
     hessian = Hessian(objective, theta)
-    loss, gradient = objective.value_and_gradient(hessian.theta)
+    loss, gradient = objective.value(hessian.theta), hessian.gradient
     _checks.finite("the gradient at theta", gradient)
     eig, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
 

@@ -125,25 +125,26 @@ def solve(
     counted = _Counted(product, xp)
     size = guess.shape[0]
     if size < DENSE_SIZE and size <= max_products:
-        _check_rank(guess, _orthonormal(xp, guess, guess[:, :0]).shape[1])
+        _check_rank(guess, _orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
         ritz, along = _dense(counted, guess, sign, also)
         return ritz.first(_enough(ritz, k, sign, cover), counted.products, "dense"), along
 
     basis = _Basis(counted, guess, max(k + _GUARDS, guess.shape[1]))
-    if basis.is_invariant:
-        # Exact eigenvectors give no hint of what lies outside them, such as a larger eigenvalue.
-        basis.widen(2 * basis.width)
     along = None
     if also is not None:
-        basis.extend(xp.reshape(also, (-1, 1)))
+        basis.extend(xp.reshape(also, (1, -1)))
         along = basis.times(also)
+    ritz = _refine(basis, k, tol, sign, max_products)
+    if ritz.is_exact:
+        # Exact eigenvectors give no hint of what lies outside them, such as a larger eigenvalue.
+        basis.widen(2 * basis.width)
+        ritz = _refine(basis, k, tol, sign, max_products)
     wanted = k
-    while True:
-        ritz = _refine(basis, wanted, tol, sign, max_products)
-        if cover is None or not ritz.converged or wanted == size or sign * ritz.values[wanted - 1] < sign * cover:
-            return ritz.first(_enough(ritz, k, sign, cover), counted.products, "block"), along
+    while cover is not None and ritz.converged and wanted < size and sign * ritz.values[wanted - 1] >= sign * cover:
         wanted = min(2 * wanted, size)
         basis.widen(max(wanted + _GUARDS, basis.width))
+        ritz = _refine(basis, wanted, tol, sign, max_products)
+    return ritz.first(_enough(ritz, k, sign, cover), counted.products, "block"), along
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class _Ritz:
     vectors: Any
     residuals: np.ndarray
     converged: bool
+    is_exact: bool = False
 
     def first(self, k: int, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
         X = self.vectors[:, : k + _GUARDS]
@@ -172,95 +174,97 @@ def _refine(basis: "_Basis", k: int, tol: float, sign: int, max_products: int) -
     """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough."""
     tolerances = np.where(np.arange(basis.width) < k, tol, max(tol, _GUARD_TOLERANCE))
     while True:
-        values, Y = basis.ritz(sign)
-        X, HX = basis.combine(Y[:, : basis.width])
-        R = HX - X * basis.like(values[: basis.width])
-        residuals = _to_numpy(basis.xp.linalg.vector_norm(R, axis=0))
+        values, Y = _eigh(basis.T, sign, basis.eps)
+        scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
+        values, block = values[: basis.width], Y[:, : basis.width]
+        R = basis.combine(block, basis.HS) - basis.combine(block * values, basis.S)
+        residuals = _to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
-        excess = residuals / (tolerances * max(np.max(np.abs(values)), np.finfo(float).tiny))
-        ritz = _Ritz(values[: basis.width], X, residuals, bool(np.all(excess <= 1)))
-        if ritz.converged or basis.product.products >= max_products:
-            return ritz
+        excess = residuals / (tolerances * scale)
+        if np.all(excess <= 1) or basis.product.products >= max_products:
+            break
         worst = np.argsort(-excess)[: min(_EXTENSION, np.sum(excess > 1))]
         if basis.is_full:
             basis.restart(Y)
-        if not basis.extend(_columns(basis.xp, R, worst)):
-            return ritz
+        if not basis.extend(_rows(basis.xp, R, worst)):
+            break
+    vectors = basis.xp.matrix_transpose(basis.combine(block, basis.S))
+    exact = bool(np.all(residuals <= basis.eps**0.5 * scale))
+    return _Ritz(values, vectors, residuals, bool(np.all(excess <= 1)), exact)
 
 
 class _Basis:
-    """An orthonormal basis S with H S, in arrays of one width with zeros behind, so that JAX compiles once."""
+    """An orthonormal basis S with H S, one vector a row, and T = S H S^T.
+
+    The arrays have room for more rows, zero until they are used, so that JAX compiles once.
+    """
 
     def __init__(self, product: "_Counted", guess: Any, width: int):
-        self.xp, self.product = array_namespace(guess), product
-        self.S = self.HS = guess[:, :0]
-        self.columns = 0
+        self.xp, self.product = product.xp, product
+        self.eps = float(self.xp.finfo(guess.dtype).eps)
+        self.S = self.HS = self.xp.matrix_transpose(guess)[:0]
+        self.T = np.zeros((0, 0))
         self._make_room(width)
-        _check_rank(guess, self.extend(guess))
+        _check_rank(guess, self.extend(self.xp.matrix_transpose(guess)))
         self._fill()
 
     def widen(self, width: int) -> None:
-        """Makes room for blocks of `width`, and has at least that many columns."""
+        """Makes room for blocks of `width`, and has at least that many vectors."""
         self._make_room(width)
         self._fill()
 
     def extend(self, W: Any) -> int:
-        """Adds what the columns of W have beyond the basis; returns how many directions that were."""
-        W = _orthonormal(self.xp, W, self.S)
-        added = W.shape[1]
+        """Adds what the rows of W have beyond the basis; returns how many directions that were."""
+        W = _orthonormal(self.xp, W, self.S if len(self.T) else None)
+        old, added = len(self.T), W.shape[0]
         if added:
-            place = self.like(np.eye(self.S.shape[1])[self.columns : self.columns + added])
-            self.S, self.HS = self.S + W @ place, self.HS + self.product(W) @ place
-            self.columns += added
+            HW = self.xp.matrix_transpose(self.product(self.xp.matrix_transpose(W)))
+            place = self.like(np.eye(self.S.shape[0])[:, old : old + added])
+            self.S, self.HS = self.S + place @ W, self.HS + place @ HW
+            T = np.zeros((old + added, old + added))
+            T[:old, :old] = self.T
+            # Both sides of the new rows and columns are measured, so that a product that isn't symmetric shows.
+            T[:, old:] = _to_numpy(self.S @ self.xp.matrix_transpose(HW))[: old + added]
+            T[old:, :old] = _to_numpy(W @ self.xp.matrix_transpose(self.HS))[:, :old]
+            self.T = T
         return added
 
-    def ritz(self, sign: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the eigenpairs of S^T H S, the wanted end first."""
-        T = _to_numpy(self.xp.matrix_transpose(self.S) @ self.HS)[: self.columns, : self.columns]
-        return _eigh(T, sign, float(self.xp.finfo(self.S.dtype).eps))
-
-    def combine(self, Y: np.ndarray) -> tuple[Any, Any]:
-        """Returns S Y and H S Y."""
-        padded = np.zeros((self.S.shape[1], Y.shape[1]))
-        padded[: len(Y)] = Y
-        return self.S @ self.like(padded), self.HS @ self.like(padded)
-
-    @property
-    def is_invariant(self) -> bool:
-        """Whether H S = S T up to rounding."""
-        xp, eps = self.xp, float(self.xp.finfo(self.S.dtype).eps)
-        outside = self.HS - self.S @ (xp.matrix_transpose(self.S) @ self.HS)
-        return bool(xp.linalg.matrix_norm(outside) <= eps**0.5 * xp.linalg.matrix_norm(self.HS))
+    def combine(self, Y: np.ndarray, rows: Any) -> Any:
+        """Returns the combinations of `rows`, S or HS, whose coefficients are the columns of Y."""
+        padded = np.zeros((Y.shape[1], rows.shape[0]))
+        padded[:, : len(Y)] = Y.T
+        return self.like(padded) @ rows
 
     @property
     def is_full(self) -> bool:
-        return self.columns + _EXTENSION > self.S.shape[1]
+        return len(self.T) + _EXTENSION > self.S.shape[0]
 
     def restart(self, Y: np.ndarray) -> None:
         """Keeps the best Ritz vectors, twice the block: with the block alone, what was learnt is forgotten."""
-        kept = np.zeros((len(Y), self.S.shape[1]))
-        self.columns = min(2 * self.width, len(Y))
-        kept[:, : self.columns] = Y[:, : self.columns]
-        self.S, self.HS = self.combine(kept)
+        kept = np.zeros((len(Y), self.S.shape[0]))
+        columns = min(2 * self.width, len(Y))
+        kept[:, :columns] = Y[:, :columns]
+        self.S, self.HS = self.combine(kept, self.S), self.combine(kept, self.HS)
+        self.T = Y[:, :columns].T @ self.T @ Y[:, :columns]
 
     def times(self, v: Any) -> Any:
         """Returns H v for a vector within the basis."""
-        return self.HS @ (self.xp.matrix_transpose(self.S) @ v)
+        return (self.S @ v) @ self.HS
 
     def like(self, x: np.ndarray) -> Any:
         """Returns `x` as an array of the basis's kind."""
         return _like(self.xp, x, self.S)
 
     def _make_room(self, width: int) -> None:
-        size = self.S.shape[0]
+        size = self.S.shape[1]
         self.width = min(width, size)
-        more = self.like(np.zeros((size, min(3 * width + _EXTENSION, size) - self.S.shape[1])))
-        self.S, self.HS = self.xp.concat([self.S, more], axis=1), self.xp.concat([self.HS, more], axis=1)
+        more = self.like(np.zeros((min(3 * width + _EXTENSION, size) - self.S.shape[0], size)))
+        self.S, self.HS = self.xp.concat([self.S, more], axis=0), self.xp.concat([self.HS, more], axis=0)
 
     def _fill(self) -> None:
         random = np.random.default_rng(2023)  # not 0, with which many a guess is made
-        while self.columns < self.width:
-            self.extend(self.like(random.standard_normal((self.S.shape[0], self.width - self.columns))))
+        while len(self.T) < self.width:
+            self.extend(self.like(random.standard_normal((self.width - len(self.T), self.S.shape[1]))))
 
 
 class _Counted:
@@ -302,15 +306,18 @@ def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _orthonormal(xp: Any, W: Any, S: Any) -> Any:
-    """Returns an orthonormal basis of what the columns of W have beyond S; dependent columns are left out."""
+    """Returns orthonormal rows for what the rows of W have beyond those of S; dependent ones are left out."""
     least = float(xp.finfo(W.dtype).eps) ** 0.5
-    for _ in range(2):  # once more repairs what cancellation lost
-        lengths = xp.linalg.vector_norm(W, axis=0)
+    for _ in range(1 if S is None else 2):  # once more repairs what cancellation lost
+        lengths = xp.linalg.vector_norm(W, axis=1, keepdims=True)
         W = W / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
-        W, R = xp.linalg.qr(W - S @ (xp.matrix_transpose(S) @ W))
+        if S is not None:
+            W = W - (W @ xp.matrix_transpose(S)) @ S
+        Q, R = xp.linalg.qr(xp.matrix_transpose(W))
+        W = xp.matrix_transpose(Q)
         independent = np.abs(np.diagonal(_to_numpy(R))) > least
         if not np.all(independent):
-            W = _columns(xp, W, np.flatnonzero(independent))
+            W = _rows(xp, W, np.flatnonzero(independent))
     return W
 
 
@@ -328,8 +335,8 @@ def _check_rank(guess: Any, rank: int) -> None:
         raise ValueError(f"guess must have independent columns, got rank {rank} of {guess.shape[1]}.")
 
 
-def _columns(xp: Any, X: Any, which: np.ndarray) -> Any:
-    return xp.take(X, xp.asarray(which, device=device(X)), axis=1)
+def _rows(xp: Any, X: Any, which: np.ndarray) -> Any:
+    return xp.take(X, xp.asarray(which, device=device(X)), axis=0)
 
 
 def _to_numpy(x: Any) -> np.ndarray:
