@@ -11,6 +11,7 @@ INSTALLED := $(VENV)/.installed
 
 reproduce: $(INSTALLED)
 	$(BIN)/python examples/first_steps.py --out $(OUT)
+	$(BIN)/python examples/edge_of_stability.py --out $(OUT)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses auto

@@ -55,16 +55,18 @@ def main() -> None:
         f"h λ₀ rose from {sharpness.iloc[0]:.2f} to {sharpness.max():.2f}, and was {sharpness.iloc[-1]:.2f} at the end."
     )
     rises = records[records["loss_change"] > 0]
-    above = (h * rises["eigenvalue_0"] > 2).mean() if len(rises) else float("nan")
-    print(f"The loss rose at {len(rises)} of {len(records)} recorded steps, {above:.0%} of them with λ₀ above 2/h.")
+    above = (h * rises["eigenvalue_0"] > 2).sum()
+    print(f"The loss rose at {len(rises)} of {len(records)} recorded steps, at {above} of them with λ₀ above 2/h.")
     print(f"Each record took {records['products'].iloc[1:].mean():.1f} Hessian products on average.")
-    if len(edge):
+    if edge.empty:
+        print("λ₀ never passed 2/h: take more steps, or a larger rate.")
+    else:
         print("Above 2/h, the median error of each flow's prediction of g·u₀, relative to its size:")
         for flow in ("ngf", "igr", "pf"):
             error = (edge[f"next_projection_0_{flow}"] - edge["next_projection_0"]).abs()
             print(f"  {flow.upper()}: {(error / edge['next_projection_0'].abs()).median():.1%}")
 
-    figure = pf.plot.stability(records, h)
+    figure = pf.plot.stability(records)
     figure.suptitle(f"A 64-32-32-10 network on 600 digits, gradient descent with h = {h}")
     figure.savefig(options.out / "edge_of_stability.png", dpi=110)
     records.to_csv(options.out / "edge_of_stability.csv", index=False)

@@ -18,7 +18,7 @@ def test_drift_of_the_gradient_flow_on_a_quadratic():
 
 def test_the_principal_flow_has_no_drift_on_quadratics():
     bowl = pf.functions.quadratic([[2.0, 0.5], [0.5, 1.0]])
-    assert pf.drift.per_iteration(bowl, [1.0, 1.0], h=1.2, flow=pf.flows.Principal(1.2)) < 5e-6  # 1e-6 of the step
+    assert pf.drift.per_iteration(bowl, [1.0, 1.0], h=1.2, flow=pf.flows.Principal(1.2)) < 5e-5  # 1e-5 of the step
 
 
 def test_global_drift_is_the_distance_from_one_start():
@@ -80,6 +80,8 @@ def test_momentum_drift_without_momentum_is_that_of_descent():
         (dict(decay=1.0), "decay must be below 1"),
         (dict(decay=-0.1), "decay must be"),
         (dict(velocity=jnp.zeros(3)), "velocity must be flat"),
+        (dict(velocity=NETWORK.theta * jnp.nan), "velocity must be finite"),
+        (dict(theta=NETWORK.theta * jnp.nan), "theta must be finite"),
         (dict(curvature="exact"), "curvature must be one of"),
     ],
 )

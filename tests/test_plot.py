@@ -49,7 +49,7 @@ def test_bad_arguments_are_named(call, message):
 
 def test_stability_draws_every_direction_against_the_thresholds():
     path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=4, record=pf.Record())
-    figure = pf.plot.stability(path.records, h=0.001)
+    figure = pf.plot.stability(path)
     eigenvalues = figure.axes[1]
     labels = [text.get_text() for text in eigenvalues.get_legend().get_texts()]
     assert labels == [r"$\lambda_0$", r"$\lambda_1$", "$2/h$", "$1/h$"]
@@ -59,4 +59,16 @@ def test_stability_draws_every_direction_against_the_thresholds():
 def test_stability_takes_columns_without_pandas():
     path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=2, record=pf.Record())
     columns = {name: np.asarray(path.records[name]) for name in path.records}
-    assert len(pf.plot.stability(columns, h=0.001).axes) == 6
+    assert len(pf.plot.stability(columns).axes) == 6
+
+
+def test_every_rise_of_the_loss_is_shaded():
+    path = pf.descend(pf.functions.quadratic([[1.0]]), [1.0], h=2.1, steps=4, record=pf.Record(every=2))
+    shades = pf.plot.stability(path).axes[0].collections[0].get_paths()
+    assert len(shades) == 3
+
+
+def test_a_run_without_records_is_refused():
+    path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=2)
+    with pytest.raises(ValueError, match="records must be recorded"):
+        pf.plot.stability(path)

@@ -94,13 +94,43 @@ def test_progress_is_silent_where_there_is_no_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("arguments", [dict(every=0), dict(k=0), dict(tol=0)])
+@pytest.mark.parametrize("record", [10, "all", pf.Record])
+def test_what_is_no_record_is_refused(record):
+    with pytest.raises(ValueError, match=r"record must be a principalflow.Record, such as Record\(every=10\)"):
+        pf.descend(pf.functions.banana(), [1.3, 1.5], 0.0005, 3, record=record)
+
+
+def test_an_interrupted_run_keeps_what_it_recorded():
+    class Interrupted(pf.Record):
+        def start(self, objective, h):
+            take, calls = super().start(objective, h), []
+
+            def interrupted(theta):
+                calls.append(theta)
+                if len(calls) == 3:
+                    raise KeyboardInterrupt
+                return take(theta)
+
+            return interrupted
+
+    path = pf.descend(pf.functions.banana(), [1.3, 1.5], 0.0005, 9, record=Interrupted(every=2))
+    assert path.message == "interrupted at step 4 of 9"
+    assert path.records["step"].tolist() == [0, 2]
+    assert len(path.losses) == 5
+
+
+def test_a_loss_that_rose_is_mentioned():
+    path = pf.descend(pf.functions.quadratic([[1.0]]), [1.0], h=2.5, steps=2)
+    assert path.message == "completed 2 steps; the loss rose from 0.5 to 2.531"
+
+
+@pytest.mark.parametrize("arguments", [dict(every=0), dict(k=0), dict(tol=0), dict(flow=pf.flows.NegativeGradient)])
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="must be"):
         pf.Record(**arguments)
 
 
-def test_a_record_costs_at_most_12_products(edge):
+def test_a_record_costs_at_most_12_products_on_average(edge):
     _, records = edge
     assert records["products"].iloc[1:].mean() <= 12
     assert records["converged"].all()

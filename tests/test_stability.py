@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import regression
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import principalflow as pf
@@ -38,9 +38,18 @@ def test_coefficients_are_alpha_times_projection(dense, analysis):
     np.testing.assert_allclose(analysis.coefficients, np.log(1 - z) / z * projections, rtol=1e-7)
 
 
-def test_drift_is_the_estimate_at_no_further_product(analysis):
+def test_drift_is_the_estimate(analysis):
     np.testing.assert_allclose(analysis.drift, pf.drift.estimate(NETWORK, NETWORK.theta, H), rtol=1e-9)
-    assert analysis.products == analysis.eigenpairs.products
+
+
+def test_at_the_edge_the_small_rest_of_the_gradient_counts():
+    s = analyse(pf.functions.quadratic(np.diag([2.0, 1.0])), [1.0, 0.0018], h=1.0, k=1)
+    np.testing.assert_allclose(s.loss_change.total_discrete, -(0.0018**2) / 2, rtol=1e-9)
+
+
+def test_a_former_analysis_is_a_guess(analysis):
+    again = analyse(NETWORK, NETWORK.theta + 1e-4, H, k=3, guess=analysis, tol=1e-2)
+    assert again.eigenpairs.products == 5  # three vectors, the guard, and the gradient
 
 
 def test_total_discrete_loss_change_is_the_second_order_expansion(analysis):
@@ -60,6 +69,7 @@ def test_total_continuous_loss_change_is_close_to_the_sum_over_all_directions(de
     np.testing.assert_allclose(analysis.loss_change.total_continuous, expected, rtol=3e-3)
 
 
+@settings(max_examples=8)  # each compiles
 @given(st.lists(st.floats(-3, 6), min_size=1, max_size=6), st.floats(0.1, 1.0))
 def test_on_quadratics_the_discrete_change_is_what_descent_does(eigenvalues, h):
     bowl = pf.functions.quadratic(np.diag(eigenvalues))
@@ -100,7 +110,14 @@ def test_a_critical_point_has_no_coefficients():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [(dict(h=0), "h must be"), (dict(k=0), "k must be"), (dict(tol=0), "tol must be"), (dict(theta=[1j, 0]), "real")],
+    [
+        (dict(h=0), "h must be"),
+        (dict(k=0), "k must be"),
+        (dict(tol=0), "tol must be"),
+        (dict(theta=[1j, 0]), "theta must be real"),
+        (dict(objective=jnp.sum), "objective must be a principalflow.Objective"),
+        (dict(objective=pf.Objective(lambda t: jnp.sum(t) * jnp.nan, jnp.ones(2))), "loss at theta must be finite"),
+    ],
 )
 def test_bad_input_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
@@ -122,7 +139,7 @@ def test_the_real_flows_predict_exponentials():
 
 
 def test_a_flow_without_coefficients_predicts_nothing():
-    with pytest.raises(ValueError, match="SpectralFlow"):
+    with pytest.raises(ValueError, match="flow must be a SpectralFlow"):
         predict_projection(pf.flows.FlippedDirection(), 1.0, 1.0, 1.0)  # pyright: ignore
 
 
@@ -169,6 +186,7 @@ def test_lambdas_must_be_a_real_vector(lambdas):
         critical_point(pf.flows.NegativeGradient(), lambdas)
 
 
+@settings(max_examples=8)
 @given(st.floats(0.1, 5), st.floats(0.1, 1))
 def test_relative_progress_on_quadratics(lam, h):
     ratio = relative_progress(pf.functions.quadratic([[lam]]), [1.0], h)

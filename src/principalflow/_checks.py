@@ -38,6 +38,14 @@ def non_negative(name: str, value: Any) -> float:
     return number
 
 
+def real(name: str, value: Any) -> float:
+    """Returns `value` as a float if it is a finite real number."""
+    number = _real_number(name, value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+    return number
+
+
 def whole(name: str, value: Any, least: int) -> int:
     """Returns `value` as an int if it is a whole number of at least `least`."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -105,7 +113,7 @@ def resolvable(name: str, tolerance: float, dtype: Any) -> float:
     finest = resolution(dtype)
     if tolerance < finest:
         warnings.warn(
-            f"{name}={tolerance:g} is finer than {jnp.dtype(dtype).name} resolves; {finest:.0e} is used instead. "
+            f"{name}={tolerance:g} is finer than {jnp.dtype(dtype).name} resolves; {finest:.1e} is used instead. "
             'For more, call jax.config.update("jax_enable_x64", True) before making any array, '
             "and give float64 parameters.",
             PrecisionWarning,
@@ -119,5 +127,5 @@ def _real_number(name: str, value: Any) -> float:
         if isinstance(value, (bool, str)) or np.iscomplexobj(value):
             raise TypeError
         return float(value)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a real number, got {value!r}.") from error

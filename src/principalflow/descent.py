@@ -1,7 +1,7 @@
 """Gradient descent itself: the discrete trajectory that everything here models."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Inexact
 from principalflow import _checks
 from principalflow._progress import progress as progress_bar
 from principalflow._table import table
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Path:
             where pandas isn't installed; None if nothing was to be recorded.
     """
 
-    thetas: Inexact[Array, "steps_plus_1 D"]
-    losses: Inexact[Array, " steps_plus_1"]
+    thetas: Inexact[Array, "steps_plus_1 D"] = field(repr=False)
+    losses: Inexact[Array, " steps_plus_1"] = field(repr=False)
     diverged: bool
     message: str
-    records: Any = None
+    records: Any = field(default=None, repr=False)
 
 
 class Recorder(Protocol):
@@ -59,7 +59,8 @@ def descend(
 ) -> Path:
     r"""Runs gradient descent, $\theta_t = \theta_{t-1} - h \nabla E(\theta_{t-1})$ (paper, eq. 1).
 
-    It stops at the first iterate whose parameters or loss are not finite, and says so.
+    It stops at the first iterate whose parameters or loss are not finite, and says so. A recorded run that is
+    interrupted (Ctrl-C) while it takes a record returns what it has.
 
     Args:
         objective: The loss.
@@ -85,11 +86,13 @@ def descend(
         'completed 3 steps'
     """
     h, steps = _checks.positive("h", h), _checks.whole("steps", steps, least=0)
-    theta = objective.flat("theta", theta)
+    theta = as_objective(objective).flat("theta", theta)
     _checks.finite("theta", theta)
     if record is None:
         thetas, losses = _run(objective, theta, h, steps)
-        return Path(thetas, losses, *_end(len(losses) - 1, steps))
+        return Path(thetas, losses, *_end(losses, steps))
+    if isinstance(record, type) or not hasattr(record, "start"):
+        raise ValueError(f"record must be a principalflow.Record, such as Record(every=10), got {record!r}.")
     return _recorded(objective, theta, h, steps, record, progress)
 
 
@@ -108,6 +111,11 @@ def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record:
                     raise
                 unusual = True, f"diverged: at step {step}, {error}"
                 break
+            except KeyboardInterrupt:
+                if not rows:
+                    raise
+                unusual = False, f"interrupted at step {step} of {steps}"
+                break
             wanted = min(record.every, steps - step)
             thetas, losses = _run(objective, theta, h, wanted)
             pieces.append((thetas[1:], losses[1:]))
@@ -115,7 +123,7 @@ def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record:
             if len(losses) - 1 < wanted or not wanted:
                 break
     thetas, losses = (jnp.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return Path(thetas, losses, *(unusual or _end(len(losses) - 1, steps)), table(rows))
+    return Path(thetas, losses, *(unusual or _end(losses, steps)), table(rows))
 
 
 def _run(objective: Objective, theta: Vector, h: float, steps: int) -> tuple[Array, Array]:
@@ -127,11 +135,12 @@ def _run(objective: Objective, theta: Vector, h: float, steps: int) -> tuple[Arr
     return thetas[:taken], losses[:taken]
 
 
-def _end(taken: int, steps: int) -> tuple[bool, str]:
+def _end(losses: Array, steps: int) -> tuple[bool, str]:
     """Whether a run diverged, and a sentence on how it ended."""
-    if taken < steps:
-        return True, f"diverged: step {taken + 1} left the finite numbers"
-    return False, f"completed {steps} steps"
+    if len(losses) <= steps:
+        return True, f"diverged: step {len(losses)} left the finite numbers"
+    rose = f"; the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}" if losses[-1].real > losses[0].real else ""
+    return False, f"completed {steps} steps{rose}"
 
 
 @eqx.filter_jit

@@ -11,11 +11,11 @@ from jaxtyping import Array
 from principalflow import _checks
 from principalflow.flows import Flow, NegativeGradient
 from principalflow.flows._compare import compare
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 
 Curvature = Literal["hvp", "finite_difference"]
 
-# The paper's step of the finite difference along g, over the norm of g (section 6.2).
+# The paper's step of the finite difference along g, over the norm of g (appendix C).
 _EPSILON = 0.01
 
 
@@ -49,7 +49,7 @@ def per_iteration(
         >>> round(pf.drift.per_iteration(pf.functions.quadratic([[1.0]]), [1.0], h=0.1), 5)  # exp(-0.1) - 0.9
         0.00484
     """
-    return float(global_drift(objective, theta, h, 1, flow, rtol)[0])
+    return float(_accumulated(objective, theta, h, 1, flow, rtol)[0])
 
 
 def global_drift(
@@ -82,12 +82,18 @@ def global_drift(
         >>> pf.drift.global_drift(pf.functions.quadratic([[1.0]]), [1.0], h=0.1, steps=3).round(4)
         array([0.0048, 0.0087, 0.0118])
     """
+    return _accumulated(objective, theta, h, steps, flow, rtol)
+
+
+def _accumulated(
+    objective: Objective, theta: _checks.Numbers, h: float, steps: int, flow: Flow | None, rtol: float
+) -> np.ndarray:
     table = compare(objective, theta, h, steps, [flow or NegativeGradient()], rtol, kinds=["global"])
     drift = np.asarray(table["error"])
     if np.any(np.isnan(drift)):
         first = int(np.argmax(np.isnan(drift)))
         why = np.asarray(table["status"])[first]
-        warnings.warn(f"the drift from step {first + 1} on is not known: {why}.", DriftWarning, stacklevel=2)
+        warnings.warn(f"the drift from step {first + 1} on is not known: {why}.", DriftWarning, stacklevel=3)
     return drift
 
 
@@ -103,6 +109,9 @@ def estimate(objective: Objective, theta: _checks.Numbers, h: float, curvature: 
         curvature: `"hvp"` for the exact Hessian product; `"finite_difference"` for
             $(\nabla E(\theta + \epsilon g) - g)/\epsilon$ with $\epsilon = 0.01/\|g\|$, one more gradient.
 
+    Returns:
+        The estimate.
+
     Raises:
         ValueError: For an h not above 0, an unknown curvature, or a bad theta.
 
@@ -112,7 +121,7 @@ def estimate(objective: Objective, theta: _checks.Numbers, h: float, curvature: 
         0.02
     """
     h = _checks.positive("h", h)
-    gradient = objective.gradient(theta)
+    gradient = _gradient(objective, theta)
     return h**2 / 2 * float(jnp.linalg.norm(_curvature_times_gradient(objective, theta, gradient, curvature)))
 
 
@@ -155,6 +164,9 @@ def momentum(
         decay: The momentum m, from 0 up to 1.
         curvature: As for `estimate`.
 
+    Returns:
+        A `MomentumDrift`.
+
     Raises:
         ValueError: For an h not above 0, a decay outside [0, 1), or a bad theta or velocity.
 
@@ -170,10 +182,18 @@ def momentum(
     h, m = _checks.positive("h", h), _checks.non_negative("decay", decay)
     if m >= 1:
         raise ValueError(f"decay must be below 1, got {decay!r}.")
-    gradient = objective.gradient(theta)
+    gradient = _gradient(objective, theta)
     Hg = _curvature_times_gradient(objective, theta, gradient, curvature)
     velocity = objective.flat("velocity", velocity)
+    _checks.finite("velocity", velocity)
     return MomentumDrift(h**2 / (2 * (1 - m) ** 2) * Hg, -m * velocity - h * m / (1 - m) * gradient)
+
+
+def _gradient(objective: Objective, theta: _checks.Numbers) -> Vector:
+    _checks.finite("theta", as_objective(objective).flat("theta", theta))
+    gradient = objective.gradient(theta)
+    _checks.finite("the gradient at theta", gradient)
+    return gradient
 
 
 def _curvature_times_gradient(

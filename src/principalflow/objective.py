@@ -98,8 +98,14 @@ class Objective(eqx.Module):
     def entries(self, select: Callable[[str], bool]) -> Int[Array, " d"]:
         """Returns the positions in theta of the leaves whose path `select` is true for.
 
+        Args:
+            select: A function of a path such as `"['b']"` or `".layers[1].weight"`, true for the leaves to take.
+
+        Returns:
+            The positions, in increasing order.
+
         Raises:
-            ValueError: If it is true for none; the message lists the paths.
+            ValueError: If it is no function, or true for no path; the message lists the paths.
 
         Example:
             >>> import jax.numpy as jnp
@@ -108,6 +114,8 @@ class Objective(eqx.Module):
             >>> objective.entries(lambda path: path == "['b']")
             Array([1, 2], dtype=int64)
         """
+        if not callable(select):
+            raise ValueError(f"select must be a function of a leaf's path, got {select!r}.")
         leaves, _ = jax.tree_util.tree_flatten_with_path(self._unravel(self.theta))
         paths = [jax.tree_util.keystr(path) for path, _ in leaves]
         chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
@@ -225,12 +233,13 @@ class Objective(eqx.Module):
 
     def flat(self, name: str, theta: _checks.Numbers) -> Vector:
         """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""
-        array = _checks.inexact(name, theta, self.theta.dtype)
+        hint = "objective.theta is the flat form of the parameters that the objective was made with."
+        try:
+            array = _checks.inexact(name, theta, self.theta.dtype)
+        except ValueError as error:
+            raise ValueError(f"{error} {hint}") from error
         if array.shape != self.theta.shape:
-            raise ValueError(
-                f"{name} must be flat with shape {self.theta.shape}, got shape {array.shape}. "
-                "objective.theta is the flat form of the parameters that the objective was made with."
-            )
+            raise ValueError(f"{name} must be flat with shape {self.theta.shape}, got shape {array.shape}. {hint}")
         return array
 
     def _columns(self, name: str, v: _checks.Numbers) -> Array:
@@ -282,6 +291,15 @@ class Objective(eqx.Module):
         shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or self.samples)._data), self)
         if getattr(shape, "shape", None) != ():
             raise ValueError(f"loss must return a scalar array, got {shape}.")
+
+
+def as_objective(value: Any) -> Objective:
+    """Returns `value` if it is an `Objective`, or raises a ValueError that says how to make one."""
+    if not isinstance(value, Objective):
+        raise ValueError(
+            f"objective must be a principalflow.Objective(loss, params, data), got a {type(value).__name__}."
+        )
+    return value
 
 
 @eqx.filter_jit

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from principalflow import _checks
+from principalflow.descent import Path
 from principalflow.objective import Objective
 
 if TYPE_CHECKING:
@@ -115,31 +116,32 @@ def errors(
     return ax
 
 
-def stability(records: Any, h: float) -> "Figure":
+def stability(records: Any) -> "Figure":
     r"""Draws a recorded run: loss, eigenvalues, stability coefficients, predictions, drift and relative progress.
 
     Steps whose next step raised the loss are shaded (paper, figures of sections 4.1, 5 and 6.1).
 
     Args:
-        records: The `records` of a path that `descend` recorded.
-        h: The learning rate of the run.
+        records: A path that `descend` recorded, or its `records`.
 
     Returns:
         The figure, of six axes.
 
     Raises:
-        ValueError: For an h not above 0.
+        ValueError: For a path without records.
         ImportError: Where matplotlib isn't installed.
 
     Example:
         >>> import principalflow as pf
         >>> path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=5, record=pf.Record())
-        >>> len(pf.plot.stability(path.records, h=0.001).axes)
+        >>> len(pf.plot.stability(path).axes)
         6
     """
-    h = _checks.positive("h", h)
+    records = records.records if isinstance(records, Path) else records
+    if records is None:
+        raise ValueError("records must be recorded: pass record=principalflow.Record(...) to descend.")
     columns = {name: np.asarray(records[name]) for name in records}
-    steps = columns["step"]
+    steps, h = columns["step"], columns["learning_rate"]
     k = sum(name.startswith("eigenvalue_") for name in columns)
     figure = _pyplot().figure(figsize=(15, 8), layout="constrained")
     loss, eigenvalues, coefficients, prediction, drift, progress = figure.subplots(2, 3).ravel()
@@ -151,13 +153,11 @@ def stability(records: Any, h: float) -> "Figure":
         style = {"color": _COLOURS[i % len(_COLOURS)], "linewidth": 1}
         eigenvalues.plot(steps, columns[f"eigenvalue_{i}"], **style, label=rf"$\lambda_{i}$")
         coefficients.plot(steps, columns[f"coefficient_{i}_real"], **style, label=rf"Re $sc_{i}$")
-    eigenvalues.axhline(2 / h, color="black", linestyle="--", linewidth=1, label="$2/h$")
-    eigenvalues.axhline(1 / h, color="black", linestyle=":", linewidth=1, label="$1/h$")
+    eigenvalues.plot(steps, 2 / h, color="black", linestyle="--", linewidth=1, label="$2/h$")
+    eigenvalues.plot(steps, 1 / h, color="black", linestyle=":", linewidth=1, label="$1/h$")
     eigenvalues.set_title("largest eigenvalues of the Hessian")
     coefficients.axhline(0, color="black", linewidth=0.5)
-    largest = max(np.max(np.abs(line.get_ydata())) for line in coefficients.lines)
-    if largest > 0:  # the first steps' coefficients would hide all later ones on a straight axis
-        coefficients.set_yscale("symlog", linthresh=0.01 * largest)
+    coefficients.set_yscale("symlog", linthresh=_typical(columns["coefficient_0_real"]))
     coefficients.set_title("stability coefficients, real part")
 
     measured = columns["next_projection_0"]
@@ -165,6 +165,8 @@ def stability(records: Any, h: float) -> "Figure":
         style = {"color": _COLOURS[index], "marker": _MARKERS[index], "linestyle": "", "markersize": 3}
         prediction.plot(measured, columns[f"next_projection_0_{flow}"], **style, label=label)
     prediction.axline((0, 0), slope=1, color="black", linewidth=0.8, label="exact")
+    prediction.set_xscale("symlog", linthresh=_typical(measured))
+    prediction.set_yscale("symlog", linthresh=_typical(measured))
     prediction.set_title(r"$\nabla E^T u_0$ after a step, predicted and measured")
     prediction.set_xlabel("measured")
     prediction.set_ylabel("predicted")
@@ -178,15 +180,20 @@ def stability(records: Any, h: float) -> "Figure":
     progress.axhline(0, color="black", linestyle="--", linewidth=1)
     progress.set_title("relative progress ratio, 0 at the edge")
 
+    width = np.min(np.diff(steps)) if len(steps) > 1 else 1
+    rises = [(step - width / 2, width) for step in steps[columns["loss_change"] > 0]]
     for ax in (loss, eigenvalues, coefficients, drift, progress):
-        ax.fill_between(
-            steps, 0, 1, where=columns["loss_change"] > 0, step="mid", color="grey", alpha=0.2, linewidth=0,
-            transform=ax.get_xaxis_transform(),
-        )  # fmt: skip
+        ax.broken_barh(rises, (0, 1), transform=ax.get_xaxis_transform(), color="grey", alpha=0.2, linewidth=0)
         ax.set_xlabel("gradient descent step")
     for ax in (eigenvalues, coefficients, prediction, drift):
         ax.legend()
     return figure
+
+
+def _typical(values: np.ndarray) -> float:
+    """The median size, below which an axis is straight: a few large values would else hide all others."""
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    return float(np.median(sizes)) if sizes.size else 1.0
 
 
 def _plane(name: str, path: ArrayLike) -> np.ndarray:

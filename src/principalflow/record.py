@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from principalflow import _checks, drift, stability
 from principalflow.flows import IGR, Flow, NegativeGradient, Principal
+from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector
 
 Row = dict[str, Any]
@@ -19,7 +21,7 @@ class Record:
 
     The columns, i counting the directions of largest curvature from 0:
 
-    - `step`, `loss`, `gradient_norm`;
+    - `step`, `learning_rate`, `loss`, `gradient_norm`;
     - `eigenvalue_i` with its `residual_i`; `projection_i`, $g^T u_i \ge 0$; the stability coefficient as
       `coefficient_i_real` and `coefficient_i_imag`; `regime_i`;
     - the step's measured `loss_change`, and its predictions `loss_change_continuous` and `loss_change_discrete`, in all
@@ -36,7 +38,7 @@ class Record:
         flow: The flow to measure the drift of each recorded step against: an integration each.
 
     Raises:
-        ValueError: For every or k below 1, or a tol not above 0.
+        ValueError: For every or k below 1, a tol not above 0, or a flow that is none.
 
     Example:
         >>> import principalflow as pf
@@ -55,9 +57,14 @@ class Record:
         _checks.whole("every", self.every, least=1)
         _checks.whole("k", self.k, least=1)
         _checks.positive("tol", self.tol)
+        if self.flow is not None:
+            as_flow(self.flow)
 
     def start(self, objective: Objective, h: float) -> Callable[[Vector], Row]:
-        """Returns the function that takes one record after another, at learning rate h."""
+        """Returns the function that takes one record after another, at learning rate h.
+
+        With it a run that `descend` didn't make can be recorded too: call it with the flat parameters.
+        """
         eigenpairs = None
 
         def take(theta: Vector) -> Row:
@@ -75,16 +82,16 @@ class Record:
 def _row(objective: Objective, theta: Vector, h: float, s: stability.Stability) -> Row:
     next_loss, next_gradient = objective.value_and_gradient(theta - h * s.gradient)
     loss_change = float(next_loss) - s.loss
-    square = float(s.gradient @ s.gradient)
     row: Row = {
+        "learning_rate": h,
         "loss": s.loss,
-        "gradient_norm": square**0.5,
+        "gradient_norm": float(jnp.linalg.norm(s.gradient)),
         "loss_change": loss_change,
         "loss_change_continuous": s.loss_change.total_continuous,
         "loss_change_discrete": s.loss_change.total_discrete,
-        "relative_progress": loss_change / (h * square) if square else float("nan"),
+        "relative_progress": stability.progress_ratio(loss_change, h, s.gradient),
         "drift_estimate": s.drift,
-        "products": s.products,
+        "products": s.eigenpairs.products,
         "converged": s.eigenpairs.converged,
     }
     flows = {"ngf": NegativeGradient(), "igr": IGR(h), "pf": Principal(h)}

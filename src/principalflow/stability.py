@@ -1,6 +1,6 @@
 """What governs the stability of gradient descent: stability coefficients, predictions, critical points."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import jax.numpy as jnp
@@ -9,7 +9,8 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.flows import FlippedDirection, Principal, SpectralFlow
-from principalflow.objective import Objective, Vector
+from principalflow.flows._flow import as_flow
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._block import Eigenpairs
 from principalflow.spectrum._eigenpairs import eigenpairs_and_product
 from principalflow.spectrum._hessian import Hessian
@@ -52,21 +53,19 @@ class Stability:
         regimes: For each direction "real stable" ($h\lambda < 1$), "complex stable" (up to 2) or "unstable".
         loss_change: The predicted change of the loss in one step.
         drift: $\frac{h^2}2 \|Hg\|$, the estimated distance of one step from the negative gradient flow.
-        eigenpairs: The eigenpairs with their residuals; the next analysis along a run takes it as its guess.
-        products: Hessian products spent.
+        eigenpairs: The eigenpairs as they were found, with their residuals and the Hessian products spent.
     """
 
     loss: float
-    gradient: Vector
+    gradient: Vector = field(repr=False)
     eigenvalues: np.ndarray
-    vectors: Inexact[Array, "D k"]
+    vectors: Inexact[Array, "D k"] = field(repr=False)
     projections: np.ndarray
     coefficients: np.ndarray
     regimes: tuple[Regime, ...]
     loss_change: LossChange
     drift: float
-    eigenpairs: Eigenpairs
-    products: int
+    eigenpairs: Eigenpairs = field(repr=False)
 
 
 def analyse(
@@ -74,7 +73,7 @@ def analyse(
     theta: _checks.Numbers,
     h: float,
     k: int = 4,
-    guess: Eigenpairs | Array | None = None,
+    guess: "Stability | Eigenpairs | Array | None" = None,
     tol: float = 1e-3,
 ) -> Stability:
     r"""Returns what the principal flow says of descent's stability at `theta` (paper, sections 3.1 and 5).
@@ -86,7 +85,7 @@ def analyse(
         theta: Where; real.
         h: Descent's learning rate.
         k: How many directions; all, where there are fewer.
-        guess: The `eigenpairs` of a nearby analysis, or a block of vectors.
+        guess: A nearby analysis, its eigenpairs, or a block of vectors (D, m) to start from.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
 
     Returns:
@@ -110,7 +109,9 @@ def analyse(
     h, k = _checks.positive("h", h), _checks.whole("k", k, least=1)
     hessian = Hessian(objective, theta)
     loss, gradient = objective.value(hessian.theta), hessian.gradient
+    _checks.finite("the loss at theta", loss)
     _checks.finite("the gradient at theta", gradient)
+    guess = guess.eigenpairs if isinstance(guess, Stability) else guess
     eig, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
 
     overlaps = eig.vectors.T @ gradient
@@ -128,7 +129,6 @@ def analyse(
         loss_change=_loss_change(h, eig.values, projections, gradient, Hg),
         drift=h**2 / 2 * float(jnp.linalg.norm(Hg)),
         eigenpairs=eig,
-        products=eig.products,
     )
 
 
@@ -147,8 +147,11 @@ def predict_projection(
         projection: $\nabla E^T u$ at the start, for each.
         time: How long; h for one step of descent.
 
+    Returns:
+        The predictions; complex under the principal flow.
+
     Raises:
-        ValueError: For a flow that has no such coefficients, or a time below 0.
+        ValueError: For a flow that has no such coefficients, shapes that differ, or a time below 0.
 
     Example:
         >>> import principalflow as pf
@@ -157,9 +160,10 @@ def predict_projection(
         >>> pf.stability.predict_projection(pf.flows.NegativeGradient(), [5.0], [1.0], time=0.5).round(3)
         Array([0.082], dtype=float64)
     """
-    if not isinstance(flow, SpectralFlow):
-        raise ValueError(f"flow must have a coefficient for every eigenvalue (a SpectralFlow), got {flow!r}.")
+    as_flow(flow, SpectralFlow)
     lam, projection = _checks.inexact("lam", lam), _checks.inexact("projection", projection)
+    if lam.shape != projection.shape and lam.ndim and projection.ndim:
+        raise ValueError(f"lam and projection must have the same shape, got {lam.shape} and {projection.shape}.")
     return projection * jnp.exp(flow.jacobian_eigenvalues(lam) * _checks.non_negative("time", time))
 
 
@@ -191,7 +195,11 @@ def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbe
 
     Args:
         flow: Any flow with `jacobian_eigenvalues`.
-        lambdas: The Hessian's eigenvalues at the critical point, real; all of them, or those of interest.
+        lambdas: The Hessian's eigenvalues at the critical point, real; all of them, or those of interest. The few
+            largest alone can't tell a saddle from a minimum: add the smallest (`top_eigenpairs(which="smallest")`).
+
+    Returns:
+        The `CriticalPoint`.
 
     Raises:
         ValueError: For a flow without `jacobian_eigenvalues`, or lambdas that aren't a vector of finite real numbers.
@@ -204,8 +212,7 @@ def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbe
         >>> pf.stability.critical_point(pf.flows.NegativeGradient(), [5.0, 1.0]).is_attractive
         True
     """
-    if not isinstance(flow, SpectralFlow | FlippedDirection):
-        raise ValueError(f"flow must have jacobian_eigenvalues, got {flow!r}.")
+    as_flow(flow, (SpectralFlow, FlippedDirection))
     values = _checks.inexact("lambdas", lambdas)
     if jnp.iscomplexobj(values) or values.ndim != 1 or not values.size:
         raise ValueError(f"lambdas must be a vector of real numbers, got {values.dtype}{values.shape}.")
@@ -239,10 +246,12 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         0.0
     """
     h = _checks.positive("h", h)
+    theta = _checks.vector("theta", as_objective(objective).flat("theta", theta), objective.theta.size)
+    if jnp.iscomplexobj(theta):
+        raise ValueError(f"theta must be real, got {theta.dtype}.")
     loss, gradient = objective.value_and_gradient(theta)
-    square = float(gradient @ gradient)
-    after = float(objective.value(objective.flat("theta", theta) - h * gradient))
-    return (after - float(loss)) / (h * square) if square else float("nan")
+    change = float(objective.value(theta - h * gradient)) - float(loss)
+    return progress_ratio(change, h, gradient)
 
 
 def _alpha(h: float, eigenvalues: np.ndarray) -> np.ndarray:
@@ -259,15 +268,20 @@ def _regime(z: float) -> Regime:
 def _loss_change(
     h: float, eigenvalues: np.ndarray, projections: np.ndarray, gradient: Vector, Hg: Vector
 ) -> LossChange:
-    squares = projections**2
-    # What is left of |g|^2 and g.Hg beyond the k directions; its ratio is the mean curvature there.
-    rest = max(float(gradient @ gradient) - squares.sum(), 0.0)
-    rest_curvature = float(gradient @ Hg) - np.sum(eigenvalues * squares)
-    mean = rest_curvature / rest if rest > 1e-6 * squares.sum() else 0.0
-    values, squares = np.append(eigenvalues, mean), np.append(squares, rest)
-    continuous = h * np.real(_alpha(h, values)) * squares
-    discrete = -h * (1 - h * values / 2) * squares
-    return LossChange(continuous[:-1], discrete[:-1], float(continuous.sum()), float(discrete.sum()))
+    squares, g_g, g_Hg = projections**2, float(gradient @ gradient), float(gradient @ Hg)
+    # What the gradient has beyond the k directions, and its mean curvature there, which must be the k-th at most.
+    rest = max(g_g - squares.sum(), 0.0)
+    mean = min((g_Hg - np.sum(eigenvalues * squares)) / rest, eigenvalues[-1]) if rest > 0 else 0.0
+    alpha = np.real(_alpha(h, np.append(eigenvalues, mean)))
+    continuous, discrete = h * alpha[:-1] * squares, -h * (1 - h * eigenvalues / 2) * squares
+    total_continuous = float(continuous.sum() + h * alpha[-1] * rest)
+    return LossChange(continuous, discrete, total_continuous, -h * g_g + h**2 / 2 * g_Hg)
+
+
+def progress_ratio(loss_change: float, h: float, gradient: Vector) -> float:
+    """The change of the loss over that of the gradient flow's first order; NaN where the gradient is zero."""
+    square = float(gradient @ gradient)
+    return loss_change / (h * square) if square else float("nan")
 
 
 def _kind(eigenvalues: np.ndarray) -> Literal["minimum", "maximum", "saddle", "degenerate"]:

@@ -50,6 +50,13 @@ def test_the_loss_rises_where_the_gradient_flow_lowers_it():
     assert NETWORK.value(flipped.thetas[-1]) > NETWORK.value(theta) > NETWORK.value(straight.thetas[-1])
 
 
+def test_a_direction_that_lanczos_cannot_tell_is_not_called_found():
+    sphere = pf.Objective(lambda theta: jnp.sum(theta**2) / 2, jnp.ones(100))
+    found = pf.flows.FlippedDirection(1).direction(sphere, sphere.theta)
+    assert not found.converged
+    assert found.error == jnp.inf
+
+
 @pytest.mark.parametrize("arguments", [dict(index=-1), dict(index=0.5), dict(rtol=0), dict(index=5, max_products=5)])
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="must be"):

@@ -33,13 +33,17 @@ def test_cover_holds_all_unstable_directions(dense):
     np.testing.assert_allclose(eig.values, dense[0][::-1][:6], rtol=1e-6)
 
 
-def test_a_guess_may_be_a_result_or_a_block():
+def test_a_former_result_as_guess_costs_its_certificate():
     first = top_eigenpairs(NETWORK, NETWORK.theta, k=3, tol=1e-4)
-    moved = NETWORK.theta + 1e-3
-    by_result = top_eigenpairs(NETWORK, moved, k=3, tol=1e-2, guess=first)
-    by_block = top_eigenpairs(NETWORK, moved, k=3, tol=1e-2, guess=first.block)
-    assert by_result.products == by_block.products == 4
-    np.testing.assert_array_equal(by_result.values, by_block.values)
+    again = top_eigenpairs(NETWORK, NETWORK.theta + 1e-3, k=3, tol=1e-2, guess=first)
+    assert again.converged
+    assert again.products == 4
+
+
+def test_a_block_as_guess_is_not_taken_for_the_whole_truth():
+    lacking = top_eigenpairs(NETWORK, NETWORK.theta, k=5, tol=1e-6).vectors[:, 1:]
+    eig = top_eigenpairs(NETWORK, NETWORK.theta, k=3, guess=lacking)
+    np.testing.assert_allclose(eig.values, top_eigenpairs(NETWORK, NETWORK.theta, k=3).values, rtol=1e-3)
 
 
 def test_fewer_than_500_parameters_take_the_dense_route():
@@ -73,8 +77,11 @@ def test_select_that_selects_nothing_is_refused_with_the_paths():
         (dict(k=0), "k must be"),
         (dict(k=954), "k must be at most the number of parameters, 953"),
         (dict(tol=0), "tol must be"),
-        (dict(guess=jnp.ones((7, 3))), r"guess must have shape \(953, m\), got \(7, 3\)"),
-        (dict(guess=jnp.ones(953)), "guess must be a real block"),
+        (dict(guess=jnp.ones((7, 3))), r"guess must be real with shape \(953, m\), vectors as columns, got float64\(7"),
+        (dict(guess=jnp.ones(953)), "guess must be real with shape"),
+        (dict(guess=jnp.ones((953, 2)) * 1j), "guess must be real"),
+        (dict(select="[0]"), "select must be a function"),
+        (dict(objective=jnp.sum), "objective must be a principalflow.Objective"),
         (dict(guess=jnp.ones((953, 2))), "independent columns"),
         (dict(theta=NETWORK.theta + 1j), "theta must be real"),
         (dict(theta=NETWORK.theta * jnp.nan), "theta must be finite"),

@@ -21,7 +21,8 @@ class FlippedDirection(Flow):
 
     It resembles the principal flow where $\lambda_i$ alone is above $2/h$, and asks whether one direction is enough to
     make training unstable. The eigenvector is that of the Hessian where the flow is, found anew at every evaluation
-    by Lanczos; where $\lambda_i$ meets its neighbour it jumps, and the solver slows down.
+    by Lanczos; where $\lambda_i$ meets its neighbour it jumps, and the solver slows down. Lanczos sees a repeated
+    eigenvalue once, so there `index` counts different eigenvalues.
 
     Args:
         index: Which eigendirection, counted from the largest eigenvalue, 0.
@@ -58,7 +59,21 @@ class FlippedDirection(Flow):
         return self.direction(objective, state).error
 
     def direction(self, objective: Objective, theta: _checks.Numbers) -> Applied:
-        """Returns the eigenvector at `theta`, with its error estimate and the Hessian products it took."""
+        """Returns the eigenvector at `theta`, with its error estimate and the Hessian products it took.
+
+        Args:
+            objective: The loss.
+            theta: Where; real.
+
+        Raises:
+            ValueError: For a complex theta, or one with no more parameters than `index`.
+
+        Example:
+            >>> import principalflow as pf
+            >>> bowl = pf.functions.quadratic([[3.0, 0.0], [0.0, 1.0]])
+            >>> abs(pf.flows.FlippedDirection(0).direction(bowl, [1.0, 1.0]).vector)
+            Array([1., 0.], dtype=float64)
+        """
         theta = objective.flat("theta", theta)
         if jnp.iscomplexobj(theta):
             raise ValueError("theta must be real: FlippedDirection is a flow in real space.")
@@ -71,6 +86,12 @@ class FlippedDirection(Flow):
 
         Args:
             lambdas: The Hessian's eigenvalues at the critical point, real; all of them, or the largest.
+
+        Returns:
+            One eigenvalue for each of them, in the same order.
+
+        Raises:
+            ValueError: For lambdas that aren't a real vector longer than `index`.
 
         Example:
             >>> import principalflow as pf
@@ -106,4 +127,6 @@ def _direction(flow: FlippedDirection, objective: Objective, theta: Vector) -> A
 
     found = krylov(product, start, coefficients, flow.rtol, flow.max_products, symmetric=True)
     length = jnp.linalg.norm(found.vector)
-    return eqx.tree_at(lambda a: a.vector, found, found.vector / jnp.where(length > 0, length, 1))
+    lost = length == 0  # the Krylov space ended before it had so many directions
+    unit = found.vector / jnp.where(lost, 1, length)
+    return Applied(unit, jnp.where(lost, jnp.inf, found.error), found.products, found.converged & ~lost)

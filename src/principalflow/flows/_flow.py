@@ -1,8 +1,10 @@
 """What a flow is: a vector field over an objective, and a coefficient for every Hessian eigenvalue."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks
@@ -36,6 +38,16 @@ class Flow(eqx.Module):
     def field_error(self, objective: Objective, state: PyTree) -> Array | None:
         """Returns the relative error estimate of `field` at `state`, or None if it is exact to rounding."""
         return None
+
+
+def as_flow(value: Any, kinds: Any = Flow) -> Any:
+    """Returns `value` if it is a flow of one of `kinds`, or raises a ValueError."""
+    if isinstance(value, kinds):
+        return value
+    if isinstance(value, type) and issubclass(value, Flow):
+        raise ValueError(f"flow must be a flow, not its class: {value.__name__}(...), got {value.__name__}.")
+    names = "flow" if kinds is Flow else " or ".join(kind.__name__ for kind in np.atleast_1d(kinds))
+    raise ValueError(f"flow must be a {names} from principalflow.flows, got {value!r}.")
 
 
 class SpectralFlow(Flow):

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Inexact, PyTree
 
 from principalflow import _checks
 from principalflow._holomorphic import require_holomorphic
-from principalflow.flows._flow import Flow
-from principalflow.objective import Objective
+from principalflow.flows._flow import Flow, as_flow
+from principalflow.objective import Objective, as_objective
 
 SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
 # Below this tolerance the 8th-order pair needs fewer evaluations than the 5th-order one.
@@ -120,9 +120,8 @@ def integrate(
 
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
-    if not isinstance(flow, Flow):
-        raise ValueError(f"flow must be a flow from principalflow.flows, got {flow!r}.")
-    theta = objective.flat("theta", theta)
+    as_flow(flow)
+    theta = as_objective(objective).flat("theta", theta)
     _checks.finite("theta", theta)
     if flow.is_complex or jnp.iscomplexobj(theta):
         require_holomorphic(objective, theta)

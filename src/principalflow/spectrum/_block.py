@@ -7,11 +7,11 @@ mostly done after the products that certify that block.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_torch_array
+from array_api_compat import array_namespace, device, is_array_api_obj, is_torch_array
 
 from principalflow import _checks
 
@@ -22,14 +22,12 @@ DENSE_SIZE = 500
 # Columns of the dense matrix that are computed at once.
 _DENSE_COLUMNS = 64
 # Vectors beyond the k that are asked for: they meet a cluster or a swap of order before it matters. One costs one
-# product at each training step; a cold start, which must find everything, takes more.
+# product at each training step; a start that must find everything takes more.
 _GUARDS = 1
-COLD_GUARDS = 3
+_COLD_GUARDS = 3
 # How well a guard must be known, relative to the largest |value|. It only has to show that nothing larger
 # hides in its direction, for which the leading digit is enough.
 _GUARD_TOLERANCE = 0.1
-# Residuals that extend the basis at a time: one is as thrifty in products, two use the machine better.
-_EXTENSION = 2
 
 
 @dataclass(frozen=True)
@@ -41,18 +39,20 @@ class Eigenpairs:
         vectors: Their unit eigenvectors, (D, k), in the same order.
         residuals: ||H v - value v|| of each: an eigenvalue lies within this distance of the value.
         products: Products spent, counted by columns.
-        converged: Whether all residuals are within the tolerance, and the guards saw nothing larger.
+        converged: Whether all residuals are within the tolerance, and the guard saw nothing further out.
+        which: Which end of the spectrum they are of.
         method: "dense" if all eigenpairs were computed, "block" for the iteration.
-        block: The vectors with the guards beside them, where the next call starts when it gets this as its guess.
+        block: The vectors with the guard beside them, where the next call starts when it gets this as its guess.
     """
 
     values: np.ndarray
-    vectors: Any
+    vectors: Any = field(repr=False)
     residuals: np.ndarray
     products: int
     converged: bool
+    which: Which
     method: Literal["dense", "block"]
-    block: Any
+    block: Any = field(repr=False)
 
 
 def block_eigenpairs(
@@ -74,20 +74,21 @@ def block_eigenpairs(
 
     Args:
         product: The operator times a block, (D, m) -> (D, m).
-        guess: A block (D, m) to start from, or the `Eigenpairs` of a similar operator. Columns beyond k are guards;
-            what it lacks of k + 1 is filled with random ones.
+        guess: The `Eigenpairs` of a similar operator, which are taken for what to look for; or a block (D, m), to which
+            random vectors are added, since it may lack a direction.
         k: How many pairs.
         tol: The residual to reach, relative to the largest |eigenvalue| seen.
         which: Which end of the spectrum.
         cover: If given, k grows until all eigenvalues beyond `cover` are held, and one on its other side as the proof.
-        max_products: Give up, unconverged, rather than spend more.
+        max_products: Give up, unconverged, once so many are spent.
 
     Returns:
         The `Eigenpairs`.
 
     Raises:
-        ValueError: For a k that isn't in 1 to D, a tol not above 0, a guess of the wrong shape or with dependent
-            columns, a product of the wrong shape, not finite, or not symmetric.
+        ValueError: For a k that isn't in 1 to D, a tol not above 0, an unknown which, a cover that isn't finite,
+            max_products below k; a guess that isn't a finite block of float32 or float64 with independent columns; a
+            product that changes the block's shape or dtype, isn't finite, or isn't symmetric.
 
     Example:
         >>> import numpy as np
@@ -114,37 +115,49 @@ def solve(
 
     That vector joins the basis, so its product serves the eigenpairs too.
     """
-    guess = guess.block if isinstance(guess, Eigenpairs) else guess
     k, tol = _checks.whole("k", k, least=1), _checks.positive("tol", tol)
-    max_products = _checks.whole("max_products", max_products, least=1)
+    max_products = _checks.whole("max_products", max_products, least=k)
     _checks.one_of("which", which, ("largest", "smallest"))
-    xp = array_namespace(guess)
-    _check_guess(xp, guess, k)
+    cover = None if cover is None else _checks.real("cover", cover)
+    if not callable(product):
+        raise ValueError(f"product must be a function from blocks to blocks, got a {type(product).__name__}.")
+    known = isinstance(guess, Eigenpairs) and guess.which == which
+    guess = guess.block if isinstance(guess, Eigenpairs) else guess
+    _check_guess(guess, k)
+    guess = guess.detach() if is_torch_array(guess) else guess
     tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
-    sign = 1 if which == "largest" else -1
-    counted = _Counted(product, xp)
+    end = _End(k, tol, 1 if which == "largest" else -1, cover)
+    counted = _Counted(product, array_namespace(guess))
     size = guess.shape[0]
     if size < DENSE_SIZE and size <= max_products:
-        _check_rank(guess, _orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
-        ritz, along = _dense(counted, guess, sign, also)
-        return ritz.first(_enough(ritz, k, sign, cover), counted.products, "dense"), along
+        ritz, along = _dense(counted, guess, end, also)
+        return ritz.eigenpairs(end, counted.products, "dense"), along
 
-    basis = _Basis(counted, guess, max(k + _GUARDS, guess.shape[1]))
+    basis = _Basis(counted, guess, max(k + _GUARDS, guess.shape[1]) if known else max(k, guess.shape[1]) + _COLD_GUARDS)
     along = None
     if also is not None:
-        basis.extend(xp.reshape(also, (1, -1)))
+        basis.extend(counted.xp.reshape(also, (1, -1)))
         along = basis.times(also)
-    ritz = _refine(basis, k, tol, sign, max_products)
-    if ritz.is_exact:
-        # Exact eigenvectors give no hint of what lies outside them, such as a larger eigenvalue.
-        basis.widen(2 * basis.width)
-        ritz = _refine(basis, k, tol, sign, max_products)
+    ritz = _refine(basis, k, end, max_products)
     wanted = k
-    while cover is not None and ritz.converged and wanted < size and sign * ritz.values[wanted - 1] >= sign * cover:
+    while ritz.converged and wanted < size and end.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
         basis.widen(max(wanted + _GUARDS, basis.width))
-        ritz = _refine(basis, wanted, tol, sign, max_products)
-    return ritz.first(_enough(ritz, k, sign, cover), counted.products, "block"), along
+        ritz = _refine(basis, wanted, end, max_products)
+    return ritz.eigenpairs(end, counted.products, "block"), along
+
+
+@dataclass(frozen=True)
+class _End:
+    """What is asked for: how many pairs, how well known, of which end, and how far."""
+
+    k: int
+    tol: float
+    sign: int
+    cover: float | None
+
+    def is_beyond_cover(self, values: Any) -> Any:
+        return self.cover is not None and self.sign * values > self.sign * self.cover
 
 
 @dataclass(frozen=True)
@@ -155,42 +168,41 @@ class _Ritz:
     vectors: Any
     residuals: np.ndarray
     converged: bool
-    is_exact: bool = False
 
-    def first(self, k: int, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
-        X = self.vectors[:, : k + _GUARDS]
-        return Eigenpairs(self.values[:k], X[:, :k], self.residuals[:k], products, self.converged, method, X)
-
-
-def _enough(ritz: _Ritz, k: int, sign: int, cover: float | None) -> int:
-    """How many pairs to return: k, or with `cover` all beyond it and one more."""
-    if cover is None:
-        return k
-    beyond = int(np.sum(sign * ritz.values > sign * cover))
-    return min(max(k, beyond + 1), len(ritz.values))
+    def eigenpairs(self, end: _End, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
+        """Returns the k first, or with `cover` all beyond it and one more."""
+        beyond = int(np.sum(end.is_beyond_cover(self.values)))
+        k = min(max(end.k, beyond + 1), len(self.values)) if end.cover is not None else end.k
+        X, which = self.vectors[:, : k + _GUARDS], "largest" if end.sign > 0 else "smallest"
+        return Eigenpairs(self.values[:k], X[:, :k], self.residuals[:k], products, self.converged, which, method, X)
 
 
-def _refine(basis: "_Basis", k: int, tol: float, sign: int, max_products: int) -> _Ritz:
+def _refine(basis: "_Basis", k: int, end: _End, max_products: int) -> _Ritz:
     """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough."""
-    tolerances = np.where(np.arange(basis.width) < k, tol, max(tol, _GUARD_TOLERANCE))
+    tolerances = np.where(np.arange(basis.width) < k, end.tol, max(end.tol, _GUARD_TOLERANCE))
+    former = np.full(k, np.inf)
     while True:
-        values, Y = _eigh(basis.T, sign, basis.eps)
+        values, Y = _eigh(basis.T, end.sign, basis.eps)
+        # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
         values, block = values[: basis.width], Y[:, : basis.width]
         R = basis.combine(block, basis.HS) - basis.combine(block * values, basis.S)
         residuals = _to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
-        # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         excess = residuals / (tolerances * scale)
-        if np.all(excess <= 1) or basis.product.products >= max_products:
+        # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
+        moved = np.max(np.abs(values[:k] - former)) > end.tol * scale
+        at_rest = not basis.is_random or (len(basis.T) >= 2 * basis.width and not moved)
+        converged, former = bool(np.all(excess <= 1)) and at_rest, values[:k]
+        if converged or basis.product.products >= max_products:
             break
-        worst = np.argsort(-excess)[: min(_EXTENSION, np.sum(excess > 1))]
+        worst = np.argsort(-excess)[: basis.extension]
+        worst = worst[(excess[worst] > 1) | (not at_rest)]
         if basis.is_full:
             basis.restart(Y)
         if not basis.extend(_rows(basis.xp, R, worst)):
+            converged = bool(np.all(excess <= 1))  # nothing lies outside
             break
-    vectors = basis.xp.matrix_transpose(basis.combine(block, basis.S))
-    exact = bool(np.all(residuals <= basis.eps**0.5 * scale))
-    return _Ritz(values, vectors, residuals, bool(np.all(excess <= 1)), exact)
+    return _Ritz(values, basis.xp.matrix_transpose(basis.combine(block, basis.S)), residuals, converged)
 
 
 class _Basis:
@@ -204,6 +216,7 @@ class _Basis:
         self.eps = float(self.xp.finfo(guess.dtype).eps)
         self.S = self.HS = self.xp.matrix_transpose(guess)[:0]
         self.T = np.zeros((0, 0))
+        self.is_random = False
         self._make_room(width)
         _check_rank(guess, self.extend(self.xp.matrix_transpose(guess)))
         self._fill()
@@ -237,7 +250,12 @@ class _Basis:
 
     @property
     def is_full(self) -> bool:
-        return len(self.T) + _EXTENSION > self.S.shape[0]
+        return len(self.T) + self.extension > self.S.shape[0]
+
+    @property
+    def extension(self) -> int:
+        """Residuals that extend the basis at a time: one is as thrifty in products, more use the machine better."""
+        return max(2, self.width // 4)
 
     def restart(self, Y: np.ndarray) -> None:
         """Keeps the best Ritz vectors, twice the block: with the block alone, what was learnt is forgotten."""
@@ -258,12 +276,13 @@ class _Basis:
     def _make_room(self, width: int) -> None:
         size = self.S.shape[1]
         self.width = min(width, size)
-        more = self.like(np.zeros((min(3 * width + _EXTENSION, size) - self.S.shape[0], size)))
+        more = self.like(np.zeros((min(3 * width + self.extension, size) - self.S.shape[0], size)))
         self.S, self.HS = self.xp.concat([self.S, more], axis=0), self.xp.concat([self.HS, more], axis=0)
 
     def _fill(self) -> None:
         random = np.random.default_rng(2023)  # not 0, with which many a guess is made
         while len(self.T) < self.width:
+            self.is_random = True
             self.extend(self.like(random.standard_normal((self.width - len(self.T), self.S.shape[1]))))
 
 
@@ -275,6 +294,10 @@ class _Counted:
 
     def __call__(self, block: Any) -> Any:
         result = self.product(block)
+        if not _is_array(result) or array_namespace(result) != self.xp or result.dtype != block.dtype:
+            got = f"{type(result).__name__} of {getattr(result, 'dtype', 'no dtype')}"
+            raise ValueError(f"product must return a {type(block).__name__} of {block.dtype}, as it gets, got a {got}.")
+        result = result.detach() if is_torch_array(result) else result
         if tuple(result.shape) != tuple(block.shape):
             raise ValueError(f"product must keep the block's shape {tuple(block.shape)}, got {tuple(result.shape)}.")
         if not bool(self.xp.all(self.xp.isfinite(result))):
@@ -283,22 +306,24 @@ class _Counted:
         return result
 
 
-def _dense(product: _Counted, like: Any, sign: int, also: Any) -> tuple[_Ritz, Any]:
+def _dense(product: _Counted, guess: Any, end: _End, also: Any) -> tuple[_Ritz, Any]:
     """Returns all eigenpairs, and the matrix times `also`."""
-    xp, size = product.xp, like.shape[0]
+    xp, size = product.xp, guess.shape[0]
+    _check_rank(guess, _orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
     identity = np.eye(size)
-    slabs = [product(_like(xp, identity[:, i : i + _DENSE_COLUMNS], like)) for i in range(0, size, _DENSE_COLUMNS)]
+    slabs = [product(_like(xp, identity[:, i : i + _DENSE_COLUMNS], guess)) for i in range(0, size, _DENSE_COLUMNS)]
     H = xp.concat(slabs, axis=1)
     matrix = _to_numpy(H)
-    values, vectors = _eigh(matrix, sign, float(xp.finfo(like.dtype).eps))
+    values, vectors = _eigh(matrix, end.sign, float(xp.finfo(guess.dtype).eps))
     residuals = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
-    return _Ritz(values, _like(xp, vectors, like), residuals, True), None if also is None else H @ also
+    converged = bool(np.all(residuals <= end.tol * np.max(np.abs(values))))
+    return _Ritz(values, _like(xp, vectors, guess), residuals, converged), None if also is None else H @ also
 
 
 def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns the eigenpairs of a matrix that must be symmetric to rounding, the wanted end first."""
     asymmetry, scale = np.max(np.abs(T - T.T)), np.max(np.abs(T))
-    if asymmetry > 100 * eps**0.5 * scale:
+    if asymmetry > 10 * eps**0.5 * scale:
         raise ValueError(f"product must be symmetric, but u.Hv and v.Hu differ by {asymmetry:.1e} (of {scale:.1e}).")
     values, vectors = np.linalg.eigh((T + T.T) / 2)
     order = np.argsort(-sign * values)
@@ -309,8 +334,8 @@ def _orthonormal(xp: Any, W: Any, S: Any) -> Any:
     """Returns orthonormal rows for what the rows of W have beyond those of S; dependent ones are left out."""
     least = float(xp.finfo(W.dtype).eps) ** 0.5
     for _ in range(1 if S is None else 2):  # once more repairs what cancellation lost
-        lengths = xp.linalg.vector_norm(W, axis=1, keepdims=True)
-        W = W / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+        W = W / _or_one(xp, xp.max(xp.abs(W), axis=1, keepdims=True))  # else the square of a length may overflow
+        W = W / _or_one(xp, xp.linalg.vector_norm(W, axis=1, keepdims=True))
         if S is not None:
             W = W - (W @ xp.matrix_transpose(S)) @ S
         Q, R = xp.linalg.qr(xp.matrix_transpose(W))
@@ -321,9 +346,13 @@ def _orthonormal(xp: Any, W: Any, S: Any) -> Any:
     return W
 
 
-def _check_guess(xp: Any, guess: Any, k: int) -> None:
-    if guess.ndim != 2 or not guess.shape[1] or not xp.isdtype(guess.dtype, "real floating"):
-        raise ValueError(f"guess must be a real block (D, m), m not 0, got {guess.dtype}{tuple(guess.shape)}.")
+def _check_guess(guess: Any, k: int) -> None:
+    if not _is_array(guess):
+        raise ValueError(f"guess must be an array (D, m) of NumPy, JAX or PyTorch, got a {type(guess).__name__}.")
+    xp = array_namespace(guess)
+    if guess.ndim != 2 or not guess.shape[1] or guess.dtype not in (xp.float32, xp.float64):
+        given = f"{guess.dtype}{tuple(guess.shape)}"
+        raise ValueError(f"guess must be a block (D, m) of float32 or float64, vectors as its columns, got {given}.")
     if not bool(xp.all(xp.isfinite(guess))):
         raise _checks.NonFiniteError("guess must be finite, but it has entries that are not.")
     if k > guess.shape[0]:
@@ -333,6 +362,14 @@ def _check_guess(xp: Any, guess: Any, k: int) -> None:
 def _check_rank(guess: Any, rank: int) -> None:
     if rank < guess.shape[1]:
         raise ValueError(f"guess must have independent columns, got rank {rank} of {guess.shape[1]}.")
+
+
+def _is_array(x: Any) -> bool:
+    return is_array_api_obj(x)
+
+
+def _or_one(xp: Any, x: Any) -> Any:
+    return xp.where(x > 0, x, xp.ones_like(x))
 
 
 def _rows(xp: Any, X: Any, which: np.ndarray) -> Any:

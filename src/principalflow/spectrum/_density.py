@@ -25,7 +25,7 @@ class Density:
         grid: Where the density is given.
         values: The density there; it integrates to 1.
         standard_errors: Its standard error over the random vectors; 0 where all eigenvalues were computed.
-        nodes: The eigenvalues that each random vector saw, (probes, steps).
+        nodes: The eigenvalues that each random vector saw, (probes, steps); all eigenvalues, (1, D), if exact.
         weights: The part of the spectrum that each of them stands for; they sum to 1 for each vector.
         width: The standard deviation of the Gaussian that each node was smoothed with.
         products: Hessian products spent.
@@ -46,7 +46,8 @@ class Trace:
 
     Attributes:
         value: The estimate.
-        standard_error: Its standard error; 0 where the trace is exact.
+        standard_error: Its standard error; 0 where the trace is exact. Too small where the Hessian's rank is just above
+            half of the products, since the samples then hardly see what is left.
         products: Hessian products spent.
     """
 
@@ -98,7 +99,8 @@ def density(
         0.667
     """
     probes, points = _checks.whole("probes", probes, least=2), _checks.whole("points", points, least=2)
-    steps = _checks.whole("steps", steps, least=1)
+    steps, seed = _checks.whole("steps", steps, least=1), _checks.whole("seed", seed, least=0)
+    width = None if width is None else _checks.positive("width", width)
     hessian = Hessian(objective, theta, select)
     if hessian.size < DENSE_SIZE:
         matrix = _finite(np.asarray(hessian.dense(), dtype=np.float64))
@@ -110,9 +112,7 @@ def density(
         products = probes * steps
     seen = nodes[weights > 0]
     extent = float(seen.max() - seen.min())
-    if width is None:
-        width = extent / 100 or 0.01 * abs(float(seen[0])) or 1.0
-    width = _checks.positive("width", width)
+    width = width or extent / 100 or 0.01 * abs(float(seen[0])) or 1.0
     grid = np.linspace(seen.min() - 4 * width, seen.max() + 4 * width, points)
     bells = np.exp(-(((grid[:, None] - nodes[:, None, :]) / width) ** 2) / 2) / (width * np.sqrt(2 * np.pi))
     each = np.sum(bells * weights[:, None, :], axis=-1)
@@ -152,7 +152,7 @@ def trace(
         >>> pf.spectrum.trace(bowl, bowl.theta)
         Trace(value=6.0, standard_error=0.0, products=3)
     """
-    products = _checks.whole("products", products, least=4)
+    products, seed = _checks.whole("products", products, least=4), _checks.whole("seed", seed, least=0)
     hessian = Hessian(objective, theta, select)
     if hessian.size <= products:
         value, error, products = float(jnp.trace(hessian.dense())), 0.0, hessian.size

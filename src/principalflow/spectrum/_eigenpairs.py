@@ -4,11 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.objective import Objective, Vector
-from principalflow.spectrum._block import COLD_GUARDS, Eigenpairs, Which, solve
+from principalflow.objective import Objective
+from principalflow.spectrum._block import Eigenpairs, Which, solve
 from principalflow.spectrum._hessian import Hessian, Select
 
 
@@ -35,14 +37,15 @@ def top_eigenpairs(
         objective: The loss.
         theta: Where to take the Hessian; real.
         k: How many pairs.
-        guess: The result of a similar Hessian, or a block (D, m) to start from; None for a random start.
+        guess: The result of a similar Hessian, with the same `which` and `select`; or a block (D, m) to start from;
+            None for a random start.
         tol: The residual to reach, relative to the largest |eigenvalue| seen.
         which: `"largest"` or `"smallest"`, by sign and not by modulus.
         cover: If given, k grows until all eigenvalues beyond `cover` are held, and one on its other side as the proof;
             with `cover=2/h`, all directions that are unstable.
         select: If given, a function of a leaf's path in the parameters, like `"['layers'][0]['weight']"`: the Hessian
             is the diagonal block of the leaves for which it is true, and the vectors are zero elsewhere.
-        max_products: Give up, unconverged, rather than spend more.
+        max_products: Give up, unconverged, once so many are spent.
 
     Returns:
         The `Eigenpairs`: `values`, `vectors`, `residuals`, `products`, `converged`, `method`. Below 500 parameters all
@@ -50,7 +53,8 @@ def top_eigenpairs(
 
     Raises:
         ValueError: For a k that isn't in 1 to D, a tol not above 0, a guess of the wrong shape or with dependent
-            columns, a theta that isn't real and finite, a select that selects nothing, or a Hessian that isn't finite.
+            columns, a theta that isn't real and finite, a select that selects nothing, or a Hessian that isn't finite
+            or, by a loss with wrong derivatives of its own, not symmetric.
 
     Example:
         >>> import jax.numpy as jnp
@@ -66,16 +70,29 @@ def top_eigenpairs(
 
 
 def eigenpairs_and_product(
-    hessian: Hessian, k: int, guess: Eigenpairs | Array | None, tol: float, also: Vector | None = None, **options: Any
-) -> tuple[Eigenpairs, Vector]:
+    hessian: Hessian, k: int, guess: Any, tol: float, also: Any = None, **options: Any
+) -> tuple[Eigenpairs, Any]:
     """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
+    dtype = hessian.theta.dtype
     if guess is None:
-        columns = min(_checks.whole("k", k, least=1) + COLD_GUARDS, hessian.size)
-        block = jax.random.normal(jax.random.key(0), (hessian.size, columns), hessian.theta.dtype)
+        block = jax.random.normal(
+            jax.random.key(0), (hessian.size, min(_checks.whole("k", k, least=1), hessian.size)), dtype
+        )
     else:
-        block = guess.block if isinstance(guess, Eigenpairs) else _checks.inexact("guess", guess)
-        if block.shape[:1] != hessian.theta.shape:
-            raise ValueError(f"guess must have shape ({hessian.theta.size}, m), got {block.shape}.")
-        block = hessian.take(block.astype(hessian.theta.dtype))
-    eig, product = solve(hessian, block, k, tol, also=also, **options)
-    return replace(eig, vectors=hessian.put(eig.vectors), block=hessian.put(eig.block)), product
+        block = _checks.inexact("guess", guess.block if isinstance(guess, Eigenpairs) else guess)
+        if block.ndim != 2 or block.shape[0] != hessian.theta.size or jnp.iscomplexobj(block):
+            given = f"{block.dtype}{block.shape}"
+            raise ValueError(
+                f"guess must be real with shape ({hessian.theta.size}, m), vectors as columns, got {given}."
+            )
+        block = hessian.take(block.astype(dtype))
+    product = hessian
+    if (
+        hessian.on_cpu
+    ):  # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations
+        block, also = np.asarray(block), None if also is None else np.asarray(also)
+        product = lambda V: np.asarray(hessian(jnp.asarray(V)))  # noqa: E731
+    start = replace(guess, block=block) if isinstance(guess, Eigenpairs) else block
+    eig, along = solve(product, start, k, tol, also=also, **options)
+    vectors, block = (hessian.put(jnp.asarray(rows)) for rows in (eig.vectors, eig.block))
+    return replace(eig, vectors=vectors, block=block), None if along is None else jnp.asarray(along)

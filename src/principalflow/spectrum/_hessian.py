@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Inexact, Int
 
 from principalflow import _checks
-from principalflow.objective import Block, Objective, Vector
+from principalflow.objective import Block, Objective, Vector, as_objective
 
 Select = Callable[[str], bool]
 
@@ -34,7 +34,7 @@ class Hessian(eqx.Module):
     _index: Int[Array, " d"] | None
 
     def __init__(self, objective: Objective, theta: _checks.Numbers, select: Select | None = None):
-        self.objective, self.theta = objective, objective.flat("theta", theta)
+        self.objective, self.theta = objective, as_objective(objective).flat("theta", theta)
         _checks.finite("theta", self.theta)
         if jnp.iscomplexobj(self.theta):
             raise ValueError("theta must be real: at complex parameters the Hessian is not Hermitian.")
@@ -48,6 +48,11 @@ class Hessian(eqx.Module):
     def size(self) -> int:
         """The number of selected parameters."""
         return self.theta.size if self._index is None else self._index.size
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether `theta` lives in the computer's own memory."""
+        return all(device.platform == "cpu" for device in self.theta.devices())
 
     @eqx.filter_jit
     def __call__(self, v: Vector | Block) -> Vector | Block:
