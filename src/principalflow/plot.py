@@ -165,8 +165,8 @@ def stability(records: Any) -> "Figure":
         style = {"color": _COLOURS[index], "marker": _MARKERS[index], "linestyle": "", "markersize": 3}
         prediction.plot(measured, columns[f"next_projection_0_{flow}"], **style, label=label)
     prediction.axline((0, 0), slope=1, color="black", linewidth=0.8, label="exact")
-    prediction.set_xscale("symlog", linthresh=_typical(measured))
-    prediction.set_yscale("symlog", linthresh=_typical(measured))
+    prediction.set_xscale("symlog", linthresh=_typical(measured), linscale=2)
+    prediction.set_yscale("symlog", linthresh=_typical(measured), linscale=2)
     prediction.set_title(r"$\nabla E^T u_0$ after a step, predicted and measured")
     prediction.set_xlabel("measured")
     prediction.set_ylabel("predicted")
@@ -185,8 +185,9 @@ def stability(records: Any) -> "Figure":
     for ax in (loss, eigenvalues, coefficients, drift, progress):
         ax.broken_barh(rises, (0, 1), transform=ax.get_xaxis_transform(), color="grey", alpha=0.2, linewidth=0)
         ax.set_xlabel("gradient descent step")
-    for ax in (eigenvalues, coefficients, prediction, drift):
+    for ax in (coefficients, prediction, drift):
         ax.legend()
+    eigenvalues.legend(loc="lower right")
     return figure
 
 

@@ -165,9 +165,9 @@ def solve(
     with warnings.catch_warnings():
         # Explicit solvers are sound on complex states; tests compare them with scipy's.
         warnings.filterwarnings("ignore", message="Complex dtype support in Diffrax")
-        saved, states, last, steps, result = _solve(flow, objective, state, slope, arrays, solver, max_steps)
+        saved, states, end, last, steps, result = _solve(flow, objective, state, slope, arrays, solver, max_steps)
 
-    status, message = _describe(flow, result, float(times[-1]), int(steps), max_steps)
+    status, message = _describe(flow, result, float(times[-1]), float(end), int(steps), max_steps)
     if _runs_away(flow, objective, last, float(times[-1]) if status == "stuck" else 0.0):
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
@@ -211,9 +211,9 @@ def _solve(flow, objective, state, slope, numbers, solver, max_steps):
         throw=False,
         solver_state=solver_state,
     )
-    (saved, _), (states, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
+    (saved, end), (states, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
     last = jax.tree.map(lambda leaf: leaf[-1], last)
-    return saved, states, last, solution.stats["num_steps"], solution.result
+    return saved, states, end[-1], last, solution.stats["num_steps"], solution.result
 
 
 def _norm(state: PyTree) -> Array:
@@ -258,12 +258,13 @@ def _save_times(time: float, saves) -> np.ndarray:
     return times
 
 
-def _describe(flow: Flow, result, time: float, steps: int, max_steps: int) -> tuple[Status, str]:
+def _describe(flow: Flow, result, time: float, end: float, steps: int, max_steps: int) -> tuple[Status, str]:
     if result == diffrax.RESULTS.successful:
         return "completed", f"completed: time {time:g} in {steps} steps"
     hint = "the field may jump here"
     if getattr(flow, "branch", None) == "principal":
         hint += ", as the principal branch does; try branch='continuous'"
     if result == diffrax.RESULTS.dt_min_reached:
-        return "stuck", f"stuck: the step size fell to nothing after {steps} steps; {hint}"
-    return "max_steps", f"stopped after max_steps={max_steps} steps: allow more, or a larger rtol; {hint}"
+        return "stuck", f"stuck at time {end:.4g}: the step size fell to nothing after {steps} steps; {hint}"
+    where = f"stopped at time {end:.4g} after max_steps={max_steps} steps"
+    return "max_steps", f"{where}: allow more, or a larger rtol; {hint}"

@@ -126,29 +126,29 @@ def solve(
     _check_guess(guess, k)
     guess = guess.detach() if is_torch_array(guess) else guess
     tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
-    end = _End(k, tol, 1 if which == "largest" else -1, cover)
+    request = _Request(k, tol, 1 if which == "largest" else -1, cover)
     counted = _Counted(product, array_namespace(guess))
     size = guess.shape[0]
     if size < DENSE_SIZE and size <= max_products:
-        ritz, along = _dense(counted, guess, end, also)
-        return ritz.eigenpairs(end, counted.products, "dense"), along
+        ritz, along = _dense(counted, guess, request, also)
+        return ritz.eigenpairs(request, counted.products, "dense"), along
 
     basis = _Basis(counted, guess, max(k + _GUARDS, guess.shape[1]) if known else max(k, guess.shape[1]) + _COLD_GUARDS)
     along = None
     if also is not None:
         basis.extend(counted.xp.reshape(also, (1, -1)))
         along = basis.times(also)
-    ritz = _refine(basis, k, end, max_products)
+    ritz = _refine(basis, k, request, max_products)
     wanted = k
-    while ritz.converged and wanted < size and end.is_beyond_cover(ritz.values[wanted - 1]):
+    while ritz.converged and wanted < size and request.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
         basis.widen(max(wanted + _GUARDS, basis.width))
-        ritz = _refine(basis, wanted, end, max_products)
-    return ritz.eigenpairs(end, counted.products, "block"), along
+        ritz = _refine(basis, wanted, request, max_products)
+    return ritz.eigenpairs(request, counted.products, "block"), along
 
 
 @dataclass(frozen=True)
-class _End:
+class _Request:
     """What is asked for: how many pairs, how well known, of which end, and how far."""
 
     k: int
@@ -169,20 +169,20 @@ class _Ritz:
     residuals: np.ndarray
     converged: bool
 
-    def eigenpairs(self, end: _End, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
+    def eigenpairs(self, request: _Request, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
         """Returns the k first, or with `cover` all beyond it and one more."""
-        beyond = int(np.sum(end.is_beyond_cover(self.values)))
-        k = min(max(end.k, beyond + 1), len(self.values)) if end.cover is not None else end.k
-        X, which = self.vectors[:, : k + _GUARDS], "largest" if end.sign > 0 else "smallest"
+        beyond = int(np.sum(request.is_beyond_cover(self.values)))
+        k = min(max(request.k, beyond + 1), len(self.values)) if request.cover is not None else request.k
+        X, which = self.vectors[:, : k + _GUARDS], "largest" if request.sign > 0 else "smallest"
         return Eigenpairs(self.values[:k], X[:, :k], self.residuals[:k], products, self.converged, which, method, X)
 
 
-def _refine(basis: "_Basis", k: int, end: _End, max_products: int) -> _Ritz:
+def _refine(basis: "_Basis", k: int, request: _Request, max_products: int) -> _Ritz:
     """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough."""
-    tolerances = np.where(np.arange(basis.width) < k, end.tol, max(end.tol, _GUARD_TOLERANCE))
-    former = np.full(k, np.inf)
+    tolerances = np.where(np.arange(basis.width) < k, request.tol, max(request.tol, _GUARD_TOLERANCE))
+    former, size = np.full(k, np.inf), basis.S.shape[1]
     while True:
-        values, Y = _eigh(basis.T, end.sign, basis.eps)
+        values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
         values, block = values[: basis.width], Y[:, : basis.width]
@@ -190,8 +190,8 @@ def _refine(basis: "_Basis", k: int, end: _End, max_products: int) -> _Ritz:
         residuals = _to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
         excess = residuals / (tolerances * scale)
         # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
-        moved = np.max(np.abs(values[:k] - former)) > end.tol * scale
-        at_rest = not basis.is_random or (len(basis.T) >= 2 * basis.width and not moved)
+        moved = np.max(np.abs(values[:k] - former)) > request.tol * scale
+        at_rest = not basis.is_random or (len(basis.T) >= min(2 * basis.width, size) and not moved)
         converged, former = bool(np.all(excess <= 1)) and at_rest, values[:k]
         if converged or basis.product.products >= max_products:
             break
@@ -199,6 +199,7 @@ def _refine(basis: "_Basis", k: int, end: _End, max_products: int) -> _Ritz:
         worst = worst[(excess[worst] > 1) | (not at_rest)]
         if basis.is_full:
             basis.restart(Y)
+            block = np.eye(len(basis.T), basis.width)  # the first vectors of the basis now
         if not basis.extend(_rows(basis.xp, R, worst)):
             converged = bool(np.all(excess <= 1))  # nothing lies outside
             break
@@ -276,7 +277,7 @@ class _Basis:
     def _make_room(self, width: int) -> None:
         size = self.S.shape[1]
         self.width = min(width, size)
-        more = self.like(np.zeros((min(3 * width + self.extension, size) - self.S.shape[0], size)))
+        more = self.like(np.zeros((3 * self.width + self.extension - self.S.shape[0], size)))
         self.S, self.HS = self.xp.concat([self.S, more], axis=0), self.xp.concat([self.HS, more], axis=0)
 
     def _fill(self) -> None:
@@ -306,7 +307,7 @@ class _Counted:
         return result
 
 
-def _dense(product: _Counted, guess: Any, end: _End, also: Any) -> tuple[_Ritz, Any]:
+def _dense(product: _Counted, guess: Any, request: _Request, also: Any) -> tuple[_Ritz, Any]:
     """Returns all eigenpairs, and the matrix times `also`."""
     xp, size = product.xp, guess.shape[0]
     _check_rank(guess, _orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
@@ -314,9 +315,9 @@ def _dense(product: _Counted, guess: Any, end: _End, also: Any) -> tuple[_Ritz, 
     slabs = [product(_like(xp, identity[:, i : i + _DENSE_COLUMNS], guess)) for i in range(0, size, _DENSE_COLUMNS)]
     H = xp.concat(slabs, axis=1)
     matrix = _to_numpy(H)
-    values, vectors = _eigh(matrix, end.sign, float(xp.finfo(guess.dtype).eps))
+    values, vectors = _eigh(matrix, request.sign, float(xp.finfo(guess.dtype).eps))
     residuals = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
-    converged = bool(np.all(residuals <= end.tol * np.max(np.abs(values))))
+    converged = bool(np.all(residuals <= request.tol * np.max(np.abs(values))))
     return _Ritz(values, _like(xp, vectors, guess), residuals, converged), None if also is None else H @ also
 
 
