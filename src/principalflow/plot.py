@@ -165,8 +165,8 @@ def stability(records: Any) -> "Figure":
         style = {"color": _COLOURS[index], "marker": _MARKERS[index], "linestyle": "", "markersize": 3}
         prediction.plot(measured, columns[f"next_projection_0_{flow}"], **style, label=label)
     prediction.axline((0, 0), slope=1, color="black", linewidth=0.8, label="exact")
-    prediction.set_xscale("symlog", linthresh=_typical(measured), linscale=2)
-    prediction.set_yscale("symlog", linthresh=_typical(measured), linscale=2)
+    prediction.set_xscale("symlog", linthresh=_typical(measured))
+    prediction.set_yscale("symlog", linthresh=_typical(measured))
     prediction.set_title(r"$\nabla E^T u_0$ after a step, predicted and measured")
     prediction.set_xlabel("measured")
     prediction.set_ylabel("predicted")
@@ -192,9 +192,9 @@ def stability(records: Any) -> "Figure":
 
 
 def _typical(values: np.ndarray) -> float:
-    """The median size, below which an axis is straight: a few large values would else hide all others."""
+    """The power of ten at the median size, below which an axis is straight: few large values then hide no others."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
-    return float(np.median(sizes)) if sizes.size else 1.0
+    return 10.0 ** np.ceil(np.log10(np.median(sizes))) if sizes.size else 1.0
 
 
 def _plane(name: str, path: ArrayLike) -> np.ndarray:

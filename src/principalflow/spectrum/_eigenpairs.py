@@ -73,26 +73,26 @@ def eigenpairs_and_product(
     hessian: Hessian, k: int, guess: Any, tol: float, also: Any = None, **options: Any
 ) -> tuple[Eigenpairs, Any]:
     """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
-    dtype = hessian.theta.dtype
-    if guess is None:
-        block = jax.random.normal(
-            jax.random.key(0), (hessian.size, min(_checks.whole("k", k, least=1), hessian.size)), dtype
-        )
-    else:
-        block = _checks.inexact("guess", guess.block if isinstance(guess, Eigenpairs) else guess)
-        if block.ndim != 2 or block.shape[0] != hessian.theta.size or jnp.iscomplexobj(block):
-            given = f"{block.dtype}{block.shape}"
-            raise ValueError(
-                f"guess must be real with shape ({hessian.theta.size}, m), vectors as columns, got {given}."
-            )
-        block = hessian.take(block.astype(dtype))
+    block = _start(hessian, k, guess)
     product = hessian
-    if (
-        hessian.on_cpu
-    ):  # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations
+    if hessian.on_cpu:
+        # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations.
         block, also = np.asarray(block), None if also is None else np.asarray(also)
         product = lambda V: np.asarray(hessian(jnp.asarray(V)))  # noqa: E731
     start = replace(guess, block=block) if isinstance(guess, Eigenpairs) else block
     eig, along = solve(product, start, k, tol, also=also, **options)
     vectors, block = (hessian.put(jnp.asarray(rows)) for rows in (eig.vectors, eig.block))
     return replace(eig, vectors=vectors, block=block), None if along is None else jnp.asarray(along)
+
+
+def _start(hessian: Hessian, k: int, guess: Any) -> Array:
+    """Returns the block to start from, for the selected parameters."""
+    dtype, size = hessian.theta.dtype, hessian.theta.size
+    if guess is None:
+        columns = min(_checks.whole("k", k, least=1), hessian.size)
+        return jax.random.normal(jax.random.key(0), (hessian.size, columns), dtype)
+    block = _checks.inexact("guess", guess.block if isinstance(guess, Eigenpairs) else guess)
+    if block.ndim != 2 or block.shape[0] != size or jnp.iscomplexobj(block):
+        given = f"{block.dtype}{block.shape}"
+        raise ValueError(f"guess must be real with shape ({size}, m), vectors as columns, got {given}.")
+    return hessian.take(block.astype(dtype))
