@@ -27,6 +27,7 @@ format: $(INSTALLED)
 
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/flows.py
+	$(BIN)/python benchmarks/eigenpairs.py
 
 clean:
 	rm -rf $(VENV) $(OUT)

@@ -60,7 +60,7 @@ def descend(
     r"""Runs gradient descent, $\theta_t = \theta_{t-1} - h \nabla E(\theta_{t-1})$ (paper, eq. 1).
 
     It stops at the first iterate whose parameters or loss are not finite, and says so. A recorded run that is
-    interrupted (Ctrl-C) while it takes a record returns what it has.
+    interrupted (Ctrl-C) returns what it has.
 
     Args:
         objective: The loss.
@@ -97,31 +97,28 @@ def descend(
 
 
 def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record: Recorder, shown: bool | None) -> Path:
-    """Runs from one record to the next."""
-    take, rows = record.start(objective, h), []
-    pieces = [_run(objective, theta, h, 0)]
-    unusual = None
-    with progress_bar(steps, shown) as advance:
-        for step in range(0, steps + 1, record.every):
-            theta, loss = pieces[-1][0][-1], float(pieces[-1][1][-1])
-            try:
+    """Runs from one record to the next; what it has is kept however it ends."""
+    take, rows, pieces, unusual = record.start(objective, h), [], [_run(objective, theta, h, 0)], None
+    try:
+        with progress_bar(steps, shown) as advance:
+            for step in range(0, steps + 1, record.every):
+                theta, loss = pieces[-1][0][-1], float(pieces[-1][1][-1])
                 rows.append({"step": step, **take(theta)})
-            except _checks.NonFiniteError as error:  # the loss is finite, but its derivatives are not
-                if not rows:
-                    raise
-                unusual = True, f"diverged: at step {step}, {error}"
-                break
-            except KeyboardInterrupt:
-                if not rows:
-                    raise
-                unusual = False, f"interrupted at step {step} of {steps}"
-                break
-            wanted = min(record.every, steps - step)
-            thetas, losses = _run(objective, theta, h, wanted)
-            pieces.append((thetas[1:], losses[1:]))
-            advance(min(step + record.every, steps), f"loss {loss:.4g}")
-            if len(losses) - 1 < wanted or not wanted:
-                break
+                wanted = min(record.every, steps - step)
+                thetas, losses = _run(objective, theta, h, wanted)
+                pieces.append((thetas[1:], losses[1:]))
+                advance(step + wanted, f"loss {loss:.4g}")
+                if len(losses) - 1 < wanted or not wanted:
+                    break
+    except (_checks.NonFiniteError, KeyboardInterrupt) as end:
+        if not rows:
+            raise
+        taken = sum(len(losses) for _, losses in pieces) - 1
+        diverged = isinstance(end, _checks.NonFiniteError)  # the loss is finite, but its derivatives are not
+        unusual = (
+            diverged,
+            f"diverged: at step {taken}, {end}" if diverged else f"interrupted at step {taken} of {steps}",
+        )
     thetas, losses = (jnp.concatenate(parts) for parts in zip(*pieces, strict=True))
     return Path(thetas, losses, *(unusual or _end(losses, steps)), table(rows))
 
