@@ -115,10 +115,8 @@ def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record:
             raise
         taken = sum(len(losses) for _, losses in pieces) - 1
         diverged = isinstance(end, _checks.NonFiniteError)  # the loss is finite, but its derivatives are not
-        unusual = (
-            diverged,
-            f"diverged: at step {taken}, {end}" if diverged else f"interrupted at step {taken} of {steps}",
-        )
+        message = f"diverged: at step {taken}, {end}" if diverged else f"interrupted at step {taken} of {steps}"
+        unusual = diverged, message
     thetas, losses = (jnp.concatenate(parts) for parts in zip(*pieces, strict=True))
     return Path(thetas, losses, *(unusual or _end(losses, steps)), table(rows))
 

@@ -212,7 +212,7 @@ def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbe
         >>> pf.stability.critical_point(pf.flows.NegativeGradient(), [5.0, 1.0]).is_attractive
         True
     """
-    as_flow(flow, (SpectralFlow, FlippedDirection))
+    as_flow(flow, SpectralFlow, FlippedDirection)
     values = _checks.inexact("lambdas", lambdas)
     if jnp.iscomplexobj(values) or values.ndim != 1 or not values.size:
         raise ValueError(f"lambdas must be a vector of real numbers, got {values.dtype}{values.shape}.")
@@ -246,7 +246,8 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         0.0
     """
     h = _checks.positive("h", h)
-    theta = _checks.vector("theta", as_objective(objective).flat("theta", theta), objective.theta.size)
+    theta = as_objective(objective).flat("theta", theta)
+    _checks.finite("theta", theta)
     if jnp.iscomplexobj(theta):
         raise ValueError(f"theta must be real, got {theta.dtype}.")
     loss, gradient = objective.value_and_gradient(theta)

@@ -4,7 +4,6 @@ import abc
 from typing import Any
 
 import equinox as eqx
-import numpy as np
 from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks
@@ -40,13 +39,13 @@ class Flow(eqx.Module):
         return None
 
 
-def as_flow(value: Any, kinds: Any = Flow) -> Any:
-    """Returns `value` if it is a flow of one of `kinds`, or raises a ValueError."""
-    if isinstance(value, kinds):
+def as_flow(value: Any, *kinds: type[Flow]) -> Any:
+    """Returns `value` if it is a flow, and of one of `kinds` if there are any, or raises a ValueError."""
+    if isinstance(value, kinds or Flow):
         return value
     if isinstance(value, type) and issubclass(value, Flow):
         raise ValueError(f"flow must be a flow, not its class: {value.__name__}(...), got {value.__name__}.")
-    names = "flow" if kinds is Flow else " or ".join(kind.__name__ for kind in np.atleast_1d(kinds))
+    names = " or ".join(kind.__name__ for kind in kinds) or "flow"
     raise ValueError(f"flow must be a {names} from principalflow.flows, got {value!r}.")
 
 

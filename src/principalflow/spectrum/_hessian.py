@@ -51,8 +51,8 @@ class Hessian(eqx.Module):
 
     @property
     def on_cpu(self) -> bool:
-        """Whether `theta` lives in the computer's own memory."""
-        return all(device.platform == "cpu" for device in self.theta.devices())
+        """Whether JAX computes on the CPU."""
+        return jax.default_backend() == "cpu"
 
     @eqx.filter_jit
     def __call__(self, v: Vector | Block) -> Vector | Block:
@@ -80,7 +80,7 @@ class Hessian(eqx.Module):
             return self.objective.hvp(self.theta, v)
         if v.ndim == 1:
             return self._product(v)
-        if jax.default_backend() == "cpu":  # one column after another: measured 1.4 times as fast as all at once
+        if self.on_cpu:  # where one column after another takes less time than all at once
             return lax.map(self._product, v.T).T
         return jax.vmap(self._product, 1, 1)(v)
 
