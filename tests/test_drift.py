@@ -77,7 +77,7 @@ def test_momentum_drift_without_momentum_is_that_of_descent():
     ("changes", "message"),
     [
         (dict(h=0), "h must be"),
-        (dict(decay=1.0), "decay must be below 1"),
+        (dict(decay=1.0), "decay must be a number of at least 0 and below 1"),
         (dict(decay=-0.1), "decay must be"),
         (dict(velocity=jnp.zeros(3)), "velocity must be flat"),
         (dict(velocity=NETWORK.theta * jnp.nan), "velocity must be finite"),

@@ -2,6 +2,7 @@
 
 from principalflow import drift, flows, functions, plot, spectrum, stability
 from principalflow._checks import NonFiniteError, PrecisionWarning
+from principalflow._dal import dal, scale_by_dal
 from principalflow.descent import Path, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
@@ -18,12 +19,14 @@ __all__ = [
     "Record",
     "Solution",
     "compare",
+    "dal",
     "descend",
     "drift",
     "flows",
     "functions",
     "integrate",
     "plot",
+    "scale_by_dal",
     "spectrum",
     "stability",
 ]

@@ -38,6 +38,14 @@ def non_negative(name: str, value: Any) -> float:
     return number
 
 
+def fraction(name: str, value: Any) -> float:
+    """Returns `value` as a float if it is at least zero and below one."""
+    number = _real_number(name, value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}.")
+    return number
+
+
 def real(name: str, value: Any) -> float:
     """Returns `value` as a float if it is a finite real number."""
     number = _real_number(name, value)

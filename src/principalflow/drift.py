@@ -16,7 +16,7 @@ from principalflow.objective import Objective, Vector, as_objective
 Curvature = Literal["hvp", "finite_difference"]
 
 # The paper's step of the finite difference along g, over the norm of g (appendix C).
-_EPSILON = 0.01
+FINITE_DIFFERENCE_STEP = 0.01
 
 
 class DriftWarning(UserWarning):
@@ -179,9 +179,7 @@ def momentum(
         >>> bool(abs(drift.alignment[0]) < 1e-15)
         True
     """
-    h, m = _checks.positive("h", h), _checks.non_negative("decay", decay)
-    if m >= 1:
-        raise ValueError(f"decay must be below 1, got {decay!r}.")
+    h, m = _checks.positive("h", h), _checks.fraction("decay", decay)
     gradient = _gradient(objective, theta)
     Hg = _curvature_times_gradient(objective, theta, gradient, curvature)
     velocity = objective.flat("velocity", velocity)
@@ -203,6 +201,6 @@ def _curvature_times_gradient(
     if curvature == "hvp":
         return objective.hvp(theta, gradient)
     length = jnp.linalg.norm(gradient)
-    epsilon = _EPSILON / jnp.where(length > 0, length, 1)
+    epsilon = FINITE_DIFFERENCE_STEP / jnp.where(length > 0, length, 1)
     ahead = objective.gradient(objective.flat("theta", theta) + epsilon * gradient)
     return (ahead - gradient) / epsilon

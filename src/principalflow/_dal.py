@@ -1,0 +1,335 @@
+"""DAL, the drift-adjusted learning rate, as optax transformations (paper, sections 6.2, 6.3 and 7)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, PyTree
+
+from principalflow import _checks
+from principalflow.drift import FINITE_DIFFERENCE_STEP, Curvature
+
+
+class ScaleByDALState(NamedTuple):
+    """What `scale_by_dal` remembers; read it with `optax.tree.get(state, "drift_learning_rate")`.
+
+    Attributes:
+        count: How many updates were made.
+        curvature: The measured (or averaged) curvature along the step; per parameter, a tree like the parameters.
+        drift_learning_rate: The learning rate of the last update, in the same form.
+    """
+
+    count: ArrayLike  # pyright: ignore[reportIncompatibleMethodOverride]
+    curvature: Array | PyTree
+    drift_learning_rate: Array | PyTree
+
+
+class DALState(NamedTuple):
+    """The state of `dal`.
+
+    Attributes:
+        scale: The state of `scale_by_dal`.
+        momentum: The velocity, if there is one.
+        nonfinite: How many updates were not finite, whether they were passed on or skipped.
+    """
+
+    scale: ScaleByDALState
+    momentum: optax.OptState
+    nonfinite: ArrayLike
+
+
+def dal(
+    power: float = 1.0,
+    max_learning_rate: float = 5.0,
+    factor: float = 2.0,
+    momentum: float | None = None,
+    per_parameter: bool = False,
+    curvature: Curvature = "hvp",
+    every: int = 1,
+    average: float | None = None,
+    weight_decay: float | None = None,
+    skip_nonfinite: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Returns gradient descent with the drift-adjusted learning rate, an optimiser without a rate to choose.
+
+    A step is $\theta \leftarrow \theta - h(\theta)\, g$ with $h = \min(2/\|H \hat g\|^p, 5)$ and $\hat g = g/\|g\|$
+    (paper, sections 6.2 and 6.3). With momentum m it is $v \leftarrow m v - h(\theta)\, g$,
+    $\theta \leftarrow \theta + v$ (section 7; the factor printed there is 1/2, erratum 10: `factor=0.5`).
+
+    `update` takes, besides gradients, state and parameters, what `scale_by_dal` needs: `value_fn` or `hvp`.
+
+    Args:
+        power: p. The larger, the smaller and safer the steps where the curvature is above 1.
+        max_learning_rate: The cap on the rate, 5 in the paper (appendix C).
+        factor: The rate at curvature 1, 2 in the paper.
+        momentum: m in [0, 1), or None for no momentum.
+        per_parameter: A rate for each parameter, see `scale_by_dal`.
+        curvature: `"hvp"` or `"finite_difference"`, see `scale_by_dal`.
+        every: The curvature is measured every so many steps and kept in between.
+        average: The decay, in [0, 1), of a running average of the measured curvature; None for none.
+        weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
+        skip_nonfinite: An update that is not finite becomes zero, and leaves the state as it was. By default it is
+            passed on. Either way `nonfinite` in the state counts it.
+
+    Returns:
+        An `optax.GradientTransformationExtraArgs`, whose state is a `DALState`.
+
+    Raises:
+        ValueError: For an option out of its range, here; for missing or contradictory arguments, in `update`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, optax, principalflow as pf
+        >>> loss = lambda x: 2.0 * x @ x  # its Hessian is 4 times the identity
+        >>> x, tx = jnp.array([3.0, 4.0]), pf.dal(factor=1.0)
+        >>> state = tx.init(x)
+        >>> updates, state = tx.update(jax.grad(loss)(x), state, x, value_fn=loss)
+        >>> print(optax.apply_updates(x, updates), optax.tree.get(state, "drift_learning_rate"))
+        [0. 0.] 0.25
+
+    References:
+        Rosca, Wu, Qin, Dherin, *On a continuous time model of gradient descent dynamics and instability in deep
+        learning*, TMLR 2023.
+    """
+    scaling: Any = scale_by_dal(power, max_learning_rate, factor, per_parameter, curvature, every, average)
+    if momentum is not None:
+        _checked(_checks.fraction, "momentum", momentum)
+    if weight_decay is not None:
+        _checked(_checks.non_negative, "weight_decay", weight_decay)
+    inertia = optax.identity() if momentum is None else optax.trace(momentum)
+
+    def init(params: PyTree) -> DALState:
+        return DALState(scaling.init(params), inertia.init(params), jnp.zeros((), jnp.int32))
+
+    def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, DALState]:
+        steps, scale = scaling.update(updates, state.scale, params, **extra)
+        steps, velocity = inertia.update(steps, state.momentum, params)
+        if weight_decay is not None:
+            if params is None:
+                raise ValueError(_NO_PARAMS)
+            decay = _scaled(params, scale.drift_learning_rate, per_parameter)
+            steps = jax.tree.map(lambda step, d: (step + weight_decay * d).astype(step.dtype), steps, decay)
+        steps = jax.tree.map(jnp.negative, steps)
+
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(step)) for step in jax.tree.leaves(steps)]))
+        nonfinite = jnp.where(finite, state.nonfinite, optax.safe_increment(state.nonfinite))
+        if skip_nonfinite:
+            steps = jax.tree.map(lambda step: jnp.where(finite, step, jnp.zeros_like(step)), steps)
+            old = (state.scale, state.momentum)
+            scale, velocity = jax.tree.map(lambda new, kept: jnp.where(finite, new, kept), (scale, velocity), old)
+        return steps, DALState(scale, velocity, nonfinite)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def scale_by_dal(
+    power: float = 1.0,
+    max_learning_rate: float = 5.0,
+    factor: float = 2.0,
+    per_parameter: bool = False,
+    curvature: Curvature = "hvp",
+    every: int = 1,
+    average: float | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Returns the transformation that multiplies updates by the drift-adjusted learning rate.
+
+    The rate is $\min(\text{factor} / c^p, \text{max_learning_rate})$. The curvature c is $\|H \hat u\|$ with
+    $\hat u = u/\|u\|$ the direction of the updates u, which are the gradient unless another transformation came before
+    (paper, sections 6.2 and 6.3). Per parameter it is $|(H u)_i|$, not normalised (appendix D), and there the absolute
+    value and the cap make every sign and zero safe.
+
+    `update` takes these keyword arguments, exactly one of the first two, and ignores unknown ones:
+
+    - `value_fn`: the loss as a function of the parameters. In the same `jax.jit` as the gradient its work is shared.
+    - `hvp`: $H u$, if it is known already, a tree like the updates.
+    - `curvature_fn`: the loss on another, larger batch; curvature and its direction are then those of this function
+      (suggested in appendix C). It takes the place of `value_fn`, which may still be given.
+    - `all_params`: all parameters, needed with `value_fn` inside `optax.masked`, `optax.partition` and the like, which
+      hide some of them. Hidden parameters are held fixed.
+
+    Args:
+        power: p.
+        max_learning_rate: The cap.
+        factor: The rate at curvature 1.
+        per_parameter: A rate for each parameter instead of one for all.
+        curvature: `"hvp"` for the exact product, a jvp of the gradient; `"finite_difference"` for
+            $(\nabla E(\theta + \epsilon u) - \nabla E(\theta))/\epsilon$ with $\epsilon = 0.01/\|u\|$ (appendix C).
+        every: The curvature is measured every so many updates and kept in between.
+        average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches. The average
+            is corrected for its start, as Adam's are. None for none.
+
+    Returns:
+        An `optax.GradientTransformationExtraArgs`, whose state is a `ScaleByDALState`.
+
+    Raises:
+        ValueError: As for `dal`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, optax, principalflow as pf
+        >>> loss = lambda x: 2.0 * x @ x
+        >>> x = jnp.array([3.0, 4.0])
+        >>> tx = optax.chain(optax.clip_by_global_norm(1.0), pf.scale_by_dal(power=0.5), optax.scale(-1))
+        >>> state = tx.init(x)
+        >>> updates, state = tx.update(jax.grad(loss)(x), state, x, value_fn=loss)
+        >>> print(optax.tree.get(state, "curvature"), optax.tree.get(state, "drift_learning_rate"))
+        4.0 1.0
+    """
+    _checked(_checks.non_negative, "power", power)
+    _checked(_checks.positive, "max_learning_rate", max_learning_rate)
+    _checked(_checks.positive, "factor", factor)
+    _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
+    _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
+    if average is not None:
+        _checked(_checks.fraction, "average", average)
+
+    def init(params: PyTree) -> ScaleByDALState:
+        _check_parameters(params, curvature)
+        dtype = _wide(params)
+        zero = jax.tree.map(lambda w: jnp.zeros_like(w, dtype), params) if per_parameter else jnp.zeros((), dtype)
+        return ScaleByDALState(jnp.zeros((), jnp.int32), zero, zero)
+
+    def update(
+        updates: PyTree,
+        state: Any,
+        params: PyTree | None = None,
+        *,
+        value_fn: Callable | None = None,
+        hvp: PyTree | None = None,
+        curvature_fn: Callable | None = None,
+        all_params: PyTree | None = None,
+        **unused: Any,
+    ) -> tuple[PyTree, ScaleByDALState]:
+        loss_fn = curvature_fn or value_fn
+        if (loss_fn is None) == (hvp is None):
+            raise ValueError(
+                "update needs either value_fn=, the loss as a function of the parameters, or hvp=, its Hessian times "
+                f"the updates, got {'neither' if hvp is None else 'both'}."
+            )
+
+        def measure() -> Array | PyTree:
+            along = updates
+            if loss_fn is None:
+                length = _norm(along)
+                product = _over(_matching(hvp, updates), length)
+            else:
+                loss = _visible_loss(loss_fn, params, all_params)
+                if curvature_fn is not None:
+                    along = jax.grad(loss)(params)
+                length = _norm(along)
+                direction = jax.tree.map(lambda u, w: u.astype(w.dtype), _over(along, length), params)
+                product = _hessian_times(direction, loss, params, curvature)
+            measured = jax.tree.map(lambda p: jnp.abs(p) * length, product) if per_parameter else _norm(product)
+            if average is not None:
+                weight = (1 - average) / (1 - average ** (state.count // every + 1))
+                measured = jax.tree.map(lambda new, old: weight * new + (1 - weight) * old, measured, state.curvature)
+            return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature)
+
+        if isinstance(every, int) and every == 1:
+            c = measure()
+        else:
+            c = _if(state.count % every == 0, measure, lambda: state.curvature)
+        rate = jax.tree.map(lambda c: jnp.minimum(factor / c**power, max_learning_rate).astype(c.dtype), c)
+        return _scaled(updates, rate, per_parameter), ScaleByDALState(optax.safe_increment(state.count), c, rate)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _hessian_times(direction: PyTree, loss: Callable, params: PyTree, curvature: Curvature) -> PyTree:
+    gradient = jax.grad(loss)
+    if curvature == "hvp":
+        return jax.jvp(gradient, (params,), (direction,))[1]
+    # The gradient of this loss, here, and not the updates: those may be clipped, or the mean of several batches. In the
+    # jit that computed them it is the same computation, done once. The barrier makes the second gradient wait for the
+    # first, so that both use the same memory.
+    ahead = jax.tree.map(lambda w, d: w + FINITE_DIFFERENCE_STEP * d, params, direction)
+    here, ahead = jax.lax.optimization_barrier((gradient(params), ahead))
+    return jax.tree.map(lambda a, b: (a - b) / FINITE_DIFFERENCE_STEP, gradient(ahead), here)
+
+
+def _visible_loss(loss_fn: Callable, params: PyTree | None, all_params: PyTree | None) -> Callable:
+    """Returns the loss as a function of the parameters that masks leave visible."""
+    if params is None:
+        raise ValueError(_NO_PARAMS)
+    masked = any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
+    if masked and all_params is None:
+        raise ValueError(
+            "some parameters are masked, so that value_fn can't be called: give all of them too, "
+            "update(grads, state, params, value_fn=..., all_params=params)."
+        )
+
+    def loss(visible: PyTree) -> Array:
+        if masked:
+            visible = jax.tree.map(lambda v, w: w if _is_masked(v) else v, visible, all_params, is_leaf=_is_masked)
+        value = loss_fn(visible)
+        if jax.tree.map(jnp.shape, value) != ():
+            raise ValueError(f"value_fn must return one number, the loss, got {value}.")
+        return value
+
+    return loss
+
+
+def _matching(hvp: PyTree, updates: PyTree) -> PyTree:
+    """Returns `hvp` without what masks hide in the updates."""
+    try:
+        visible = jax.tree.map(lambda u, p: u if _is_masked(u) else p, updates, hvp, is_leaf=_is_masked)
+        return jax.tree.map(lambda u, p: jnp.reshape(p, u.shape), updates, visible)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"hvp must be a tree like the updates: {error}") from error
+
+
+def _is_masked(node: Any) -> bool:
+    return isinstance(node, optax.MaskedNode)
+
+
+def _scaled(tree: PyTree, rate: Array | PyTree, per_parameter: bool) -> PyTree:
+    """Returns the tree times the rate, in the tree's own dtypes."""
+    rates = rate if per_parameter else jax.tree.map(lambda _: rate, tree)
+    return jax.tree.map(lambda u, r: (r * u).astype(u.dtype), tree, rates)
+
+
+def _over(tree: PyTree, length: Array) -> PyTree:
+    """Returns the tree over its length, zero if that is zero."""
+    return jax.tree.map(lambda u: u / jnp.where(length > 0, length, 1), tree)
+
+
+def _norm(tree: PyTree) -> Array:
+    """Returns the Euclidean norm, in single precision at least, without overflow on the way."""
+    tree = optax.tree.cast(tree, _wide(tree))
+    largest = optax.tree.norm(tree, ord="inf")
+    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return unit * optax.tree.norm(jax.tree.map(lambda u: u / unit, tree))
+
+
+def _wide(tree: PyTree) -> Any:
+    """Returns the dtype to measure a tree in: its own, but single precision at least."""
+    return jnp.result_type(jnp.float32, *(leaf.dtype for leaf in jax.tree.leaves(tree)))
+
+
+def _check_parameters(params: PyTree, curvature: Curvature) -> None:
+    for leaf in jax.tree.leaves(params):
+        name = jnp.dtype(leaf.dtype).name
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(f"params must be real floating-point numbers, got {name}.")
+        if curvature == "finite_difference" and jnp.finfo(leaf.dtype).bits < 32:
+            raise ValueError(
+                f"a finite difference of {name} parameters is lost in rounding: use curvature='hvp', "
+                "or keep the parameters in float32."
+            )
+
+
+def _if(condition: Array, then: Callable, otherwise: Callable) -> Any:
+    """Returns `lax.cond`, or outside of jit, where that would compile anew each time, simply the right one."""
+    if isinstance(condition, Tracer):
+        return jax.lax.cond(condition, then, otherwise)
+    return then() if condition else otherwise()
+
+
+def _checked(check: Callable, name: str, value: Any) -> None:
+    """Checks an option, unless it is traced, as by `optax.inject_hyperparams`."""
+    if not isinstance(value, Tracer):
+        check(name, value.item() if isinstance(value, jax.Array) else value)
+
+
+_NO_PARAMS = "update needs params, the parameters: update(grads, state, params, value_fn=...)."

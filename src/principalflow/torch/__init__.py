@@ -1,0 +1,12 @@
+"""principalflow for PyTorch: the drift-adjusted learning rate as a `torch.optim.Optimizer`."""
+
+# pyright: reportMissingImports=false
+
+try:
+    from torch import Tensor as _  # noqa: F401
+except ImportError as error:
+    raise ImportError("principalflow.torch needs PyTorch: pip install 'principalflow[torch]'.") from error
+
+from principalflow.torch._dal import DAL, NonFiniteWarning
+
+__all__ = ["DAL", "NonFiniteWarning"]

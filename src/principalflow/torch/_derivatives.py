@@ -1,0 +1,170 @@
+"""Gradients and Hessian products of closures, exactly or by a finite difference."""
+
+# pyright: reportMissingImports=false
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from principalflow.drift import FINITE_DIFFERENCE_STEP
+
+Closure = Callable[[], Any]
+# One entry for each parameter; None where a parameter has no part.
+Tensors = list[Tensor | None]
+# The loss, its gradient, and the function that multiplies directions by its Hessian.
+Derivatives = tuple[Tensor, Tensors, Callable[[Tensors], Tensors]]
+
+
+def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Derivatives:
+    """Derivatives by `torch.autograd.grad`, which leaves no graph behind; closures return the loss.
+
+    Args:
+        closures: Their losses are added up.
+        params: What to differentiate by.
+        again: Whether a Hessian product will be asked for. With one closure its graph is then kept for it; with several
+            they run once more, so that one graph is in memory at a time.
+    """
+    _refuse_distributed()
+    keep_graph = again and len(closures) == 1
+    random = _RandomState(params)
+
+    def differentiate(closure: Closure, create_graph: bool) -> tuple[Tensor, Tensors]:
+        loss = _loss(closure, params)
+        gradient = torch.autograd.grad(loss, params, create_graph=create_graph, allow_unused=True)
+        _refuse_sparse(params, gradient)
+        return loss.detach(), list(gradient)
+
+    graph: Tensors = []
+    loss, total = torch.zeros(()), _nothing(params)
+    for closure in closures:
+        value, gradient = differentiate(closure, keep_graph)
+        loss, total = loss + value.cpu(), _add(total, [None if g is None else g.detach() for g in gradient])
+        graph = gradient if keep_graph else graph
+
+    def hessian_times(direction: Tensors) -> Tensors:
+        moving = [p for p, d in zip(params, direction, strict=True) if d is not None]
+        products = _nothing(moving)
+        with random.replayed():
+            for closure in closures:
+                gradient = graph if keep_graph else differentiate(closure, create_graph=True)[1]
+                # A gradient that is constant, as of a linear loss, has no graph.
+                both = zip(gradient, direction, strict=True)
+                pairs = [(g, d) for g, d in both if g is not None and g.requires_grad and d is not None]
+                if pairs:
+                    products = _add(products, _pull_back(pairs, moving))
+        rest = iter(torch.zeros_like(p) if Hd is None else Hd for p, Hd in zip(moving, products, strict=True))
+        return [None if d is None else next(rest) for d in direction]
+
+    return loss, total, hessian_times
+
+
+def by_finite_difference(closures: list[Closure], params: list[Tensor], again: bool) -> Derivatives:
+    """Derivatives from first ones alone; closures zero the gradients, call `backward` and return the loss."""
+    random = _RandomState(params)
+
+    def differentiate() -> tuple[Tensor, Tensors]:
+        loss, total = torch.zeros(()), _nothing(params)
+        for closure in closures:
+            for p in params:
+                p.grad = None
+            with torch.enable_grad():
+                value = closure()
+            _refuse_sparse(params, [p.grad for p in params])
+            loss, total = loss + torch.as_tensor(value).detach().cpu(), _add(total, [p.grad for p in params])
+        return loss, total
+
+    loss, here = differentiate()
+    if all(g is None for g in here):
+        raise RuntimeError("the closure left no gradients: with curvature='finite_difference' it must call backward().")
+
+    def hessian_times(direction: Tensors) -> Tensors:
+        moving = [(p, p.clone(), d) for p, d in zip(params, direction, strict=True) if d is not None]
+        try:
+            for p, _, d in moving:
+                p.add_(d, alpha=FINITE_DIFFERENCE_STEP)
+            with random.replayed():
+                _, ahead = differentiate()
+        finally:
+            for p, original, _ in moving:
+                p.copy_(original)
+        return [
+            None if d is None or a is None or b is None else (a - b) / FINITE_DIFFERENCE_STEP
+            for d, a, b in zip(direction, ahead, here, strict=True)
+        ]
+
+    return loss, here, hessian_times
+
+
+class _RandomState:
+    """The state of the random numbers at its making, to run a closure again with the same dropout."""
+
+    def __init__(self, params: list[Tensor]) -> None:
+        self._devices = sorted({p.device.index for p in params if p.device.type == "cuda"})
+        self._cpu = torch.get_rng_state()
+        self._cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
+
+    @contextmanager
+    def replayed(self) -> Iterator[None]:
+        with torch.random.fork_rng(self._devices):
+            torch.set_rng_state(self._cpu)
+            for device, state in zip(self._devices, self._cuda, strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield
+
+
+def _loss(closure: Closure, params: list[Tensor]) -> Tensor:
+    """Returns the closure's loss, and makes sure that it has a graph and nobody called backward."""
+    before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
+    with torch.enable_grad():
+        loss = closure()
+    for p, (gradient, version) in zip(params, before, strict=True):
+        same = p.grad is None or (p.grad is gradient and p.grad._version == version)
+        if not same and p.grad is not None and p.grad.any():
+            raise RuntimeError(
+                "the closure called backward(). With curvature='hvp' it must only return the loss; "
+                "curvature='finite_difference' takes the usual closure."
+            )
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise RuntimeError(f"the closure must return the loss, one number with its graph, got {loss!r}.")
+    return loss
+
+
+def _pull_back(pairs: Sequence[tuple[Tensor, Tensor]], params: list[Tensor]) -> Tensors:
+    gradients, directions = zip(*pairs, strict=True)
+    try:
+        return list(torch.autograd.grad(gradients, params, grad_outputs=directions, allow_unused=True))
+    except RuntimeError as error:
+        raise RuntimeError(
+            "there is no second derivative, as is so for fused attention and compiled models: "
+            f"use curvature='finite_difference'. PyTorch says: {error}"
+        ) from error
+
+
+def _nothing(params: list[Tensor]) -> Tensors:
+    return [None] * len(params)
+
+
+def _add(total: Tensors, part: Tensors) -> Tensors:
+    return [t if p is None else p if t is None else t + p for t, p in zip(total, part, strict=True)]
+
+
+def _refuse_sparse(params: list[Tensor], gradient: Sequence[Tensor | None]) -> None:
+    for p, g in zip(params, gradient, strict=True):
+        if g is not None and g.layout != torch.strided:
+            raise RuntimeError(
+                f"the gradient of a parameter of shape {tuple(p.shape)} is sparse, and DAL needs dense ones: "
+                "make the layer with sparse=False."
+            )
+
+
+def _refuse_distributed() -> None:
+    # DistributedDataParallel averages gradients in backward(), which autograd.grad doesn't call: ranks would part.
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if distributed and torch.distributed.get_world_size() > 1:
+        raise RuntimeError(
+            "exact products don't average over several processes: use curvature='finite_difference', "
+            "whose closure calls backward()."
+        )
