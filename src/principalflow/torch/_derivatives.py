@@ -90,6 +90,8 @@ def by_finite_difference(closures: list[Closure], params: list[Tensor], again: b
         finally:
             for p, original, _ in moving:
                 p.copy_(original)
+            for p, g in zip(params, here, strict=True):
+                p.grad = g
         return [
             None if d is None or a is None or b is None else (a - b) / FINITE_DIFFERENCE_STEP
             for d, a, b in zip(direction, ahead, here, strict=True)
