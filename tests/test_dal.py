@@ -68,14 +68,15 @@ def in_numpy(A, x, steps, power=1.0, max_learning_rate=5.0, factor=2.0, momentum
              average=0.0, weight_decay=0.0, **unused):  # fmt: skip
     """DAL on a quadratic, as the paper writes it: the points, curvatures and rates of every step."""
     x, velocity, path = np.asarray(x, float), 0.0, []
-    averaged, weights = 0.0, 0.0
+    averaged, weights, length = 0.0, 0.0, 0.0
     for step in range(steps):
         g = A @ x
         if step % every == 0:
             measured = np.abs(A @ g) if per_parameter else np.linalg.norm(A @ g / np.linalg.norm(g))
             averaged, weights = average * averaged + (1 - average) * measured, average * weights + 1 - average
+            length = np.linalg.norm(g)
         curvature = averaged / weights
-        rate = np.minimum(factor / curvature**power, max_learning_rate)
+        rate = np.minimum(factor / curvature**power, max_learning_rate) * min(1, length / np.linalg.norm(g))
         velocity = momentum * velocity + rate * g
         x = x - velocity - weight_decay * rate * x
         path.append((x, curvature, rate))
@@ -132,6 +133,18 @@ def test_no_step_raises_a_quadratic(seed, scale):
     point = jax.tree.map(lambda leaf: leaf * 10**scale, point)
     ((after, _),) = run(pf.dal(max_learning_rate=1e9), loss, point, 1)
     assert loss(after) <= loss(point) + 1e-12 * np.linalg.norm(A) * float(flat(point) @ flat(point))
+
+
+def test_between_measurements_no_step_is_longer_than_the_measured_one():
+    A = np.diag([1.0, 40.0])  # the start hardly sees the steep direction: the kept rate would multiply it by 40 a step
+
+    def loss(x):
+        return x @ A @ x / 2
+
+    start = jnp.array([1.0, 1e-3])
+    points = [start, *(params for params, _ in run(pf.dal(every=10), loss, start, 20))]
+    lengths = np.linalg.norm(np.diff(points, axis=0), axis=1).reshape(2, 10)
+    assert np.all(lengths <= lengths[:, :1] * (1 + 1e-12))
 
 
 @pytest.mark.parametrize("curvature", ["hvp", "finite_difference"])

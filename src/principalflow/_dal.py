@@ -20,11 +20,13 @@ class ScaleByDALState(NamedTuple):
         count: How many updates were made.
         curvature: The measured (or averaged) curvature along the step; per parameter, a tree like the parameters.
         drift_learning_rate: The learning rate of the last update, in the same form.
+        length: The norm of the updates when the curvature was measured.
     """
 
     count: ArrayLike  # pyright: ignore[reportIncompatibleMethodOverride]
     curvature: Array | PyTree
     drift_learning_rate: Array | PyTree
+    length: Array
 
 
 class DALState(NamedTuple):
@@ -68,7 +70,7 @@ def dal(
         momentum: m in [0, 1), or None for no momentum.
         per_parameter: A rate for each parameter, see `scale_by_dal`.
         curvature: `"hvp"` or `"finite_difference"`, see `scale_by_dal`.
-        every: The curvature is measured every so many steps and kept in between.
+        every: The curvature is measured every so many steps and kept in between, see `scale_by_dal`.
         average: The decay, in [0, 1), of a running average of the measured curvature; None for none.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
         skip_nonfinite: An update that is not finite becomes zero, and leaves the state as it was. By default it is
@@ -156,7 +158,8 @@ def scale_by_dal(
         per_parameter: A rate for each parameter instead of one for all.
         curvature: `"hvp"` for the exact product, a jvp of the gradient; `"finite_difference"` for
             $(\nabla E(\theta + \epsilon u) - \nabla E(\theta))/\epsilon$ with $\epsilon = 0.01/\|u\|$ (appendix C).
-        every: The curvature is measured every so many updates and kept in between.
+        every: The curvature is measured every so many updates and kept in between. So that a kept rate can't blow up,
+            updates that are longer than the measured ones are scaled down to their length.
         average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches. The average
             is corrected for its start, as Adam's are. None for none.
 
@@ -188,7 +191,7 @@ def scale_by_dal(
         _check_parameters(params, curvature)
         dtype = _wide(params)
         zero = jax.tree.map(lambda w: jnp.zeros_like(w, dtype), params) if per_parameter else jnp.zeros((), dtype)
-        return ScaleByDALState(jnp.zeros((), jnp.int32), zero, zero)
+        return ScaleByDALState(jnp.zeros((), jnp.int32), zero, zero, jnp.zeros((), dtype))
 
     def update(
         updates: PyTree,
@@ -226,12 +229,19 @@ def scale_by_dal(
                 measured = jax.tree.map(lambda new, old: weight * new + (1 - weight) * old, measured, state.curvature)
             return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature)
 
+        size = _norm(updates).astype(state.length.dtype)
         if isinstance(every, int) and every == 1:
-            c = measure()
+            c, length, brake = measure(), size, 1.0
         else:
-            c = _if(state.count % every == 0, measure, lambda: state.curvature)
-        rate = jax.tree.map(lambda c: jnp.minimum(factor / c**power, max_learning_rate).astype(c.dtype), c)
-        return _scaled(updates, rate, per_parameter), ScaleByDALState(optax.safe_increment(state.count), c, rate)
+            due = state.count % every == 0
+            c = _if(due, measure, lambda: state.curvature)
+            length = jnp.where(due, size, state.length)
+            # A rate that is kept lets the sharpest directions grow, and nothing would hold them before the next
+            # measurement; so until then no step is longer than the measured one.
+            brake = jnp.where(size > length, length / size, 1)
+        rate = jax.tree.map(lambda c: (jnp.minimum(factor / c**power, max_learning_rate) * brake).astype(c.dtype), c)
+        state = ScaleByDALState(optax.safe_increment(state.count), c, rate, length)
+        return _scaled(updates, rate, per_parameter), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -47,7 +47,8 @@ class DAL(torch.optim.Optimizer):
         per_parameter: The rate $\min(2/|(H g)_i|^p, 5)$ for each parameter (appendix D); `group["lr"]` is their mean.
         curvature: `"hvp"` for the exact product by a second backward pass; `"finite_difference"` for one more gradient
             (appendix C), which works with whatever has a first derivative: fused attention, compiled models.
-        every: The curvature is measured every so many steps and kept in between.
+        every: The curvature is measured every so many steps and kept in between. So that a kept rate can't blow up,
+            gradients that are longer than the measured one are scaled down to its length.
         average: The decay, in [0, 1), of a running average of the measured curvature; None for none.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
         skip_nonfinite: A step with a gradient or curvature that is not finite changes nothing. By default it is taken,
@@ -92,7 +93,7 @@ class DAL(torch.optim.Optimizer):
         options = dict(power=power, max_learning_rate=max_learning_rate, factor=factor)
         options |= dict(momentum=momentum, weight_decay=weight_decay, adapt=True)
         # What state_dict must carry. `drift_learning_rate` repeats `lr`, to see whether somebody else wrote that.
-        memory = dict(lr=0.0, drift_learning_rate=0.0, curvature=0.0, count=0, nonfinite=0)
+        memory = dict(lr=0.0, drift_learning_rate=0.0, curvature=0.0, length=0.0, count=0, nonfinite=0)
         super().__init__(params, options | memory)
 
     @property
@@ -159,14 +160,19 @@ class DAL(torch.optim.Optimizer):
                 stacklevel=2,
             )
         self._keep(curvature)
+        length = _norm(p.grad for p in self._adaptive())
+        if measured:
+            self._remember(length=length)
+        # As in `scale_by_dal`: nothing else would hold the sharpest directions before the next measurement.
+        brake = min(1.0, self.param_groups[0]["length"] / length) if length else 1.0
         for group in self.param_groups:
-            self._move(group, curvature)
+            self._move(group, curvature, brake)
         self._remember(count=self.count + 1)
         return loss
 
     def _measure(self, params: list[Tensor], hessian_times: Callable) -> dict[Tensor, Tensor]:
         """Returns the curvature for each adaptive parameter: its own |Hg|, or the one number for all of them."""
-        adaptive = {p for group in self.param_groups if group["adapt"] for p in group["params"]}
+        adaptive = set(self._adaptive())
         along = [p.grad if p in adaptive else None for p in params]
         length = _norm(along)
         direction = [None if g is None else g / (length or 1.0) for g in along]
@@ -182,10 +188,12 @@ class DAL(torch.optim.Optimizer):
         return {p: weight * c + (1 - weight) * last.get(p, c) for p, c in curvature.items()}
 
     def _last_curvature(self) -> dict[Tensor, Tensor]:
-        params = [p for group in self.param_groups if group["adapt"] for p in group["params"]]
         if self._per_parameter:
-            return {p: self.state[p]["curvature"] for p in params if "curvature" in self.state[p]}
-        return dict.fromkeys(params, _number(self.curvature))
+            return {p: self.state[p]["curvature"] for p in self._adaptive() if "curvature" in self.state[p]}
+        return dict.fromkeys(self._adaptive(), _number(self.curvature))
+
+    def _adaptive(self) -> list[Tensor]:
+        return [p for group in self.param_groups if group["adapt"] for p in group["params"]]
 
     def _keep(self, curvature: dict[Tensor, Tensor]) -> None:
         if self._per_parameter:
@@ -198,7 +206,7 @@ class DAL(torch.optim.Optimizer):
         for group in self.param_groups:
             group.update(values)
 
-    def _move(self, group: dict[str, Any], curvature: dict[Tensor, Tensor]) -> None:
+    def _move(self, group: dict[str, Any], curvature: dict[Tensor, Tensor], brake: float) -> None:
         """Moves a group's parameters, and writes the rate into the group."""
         params = [p for p in group["params"] if p.grad is not None and (p in curvature or not group["adapt"])]
         if not params:
@@ -206,7 +214,7 @@ class DAL(torch.optim.Optimizer):
         own = {}
         if group["adapt"]:
             cap = group["max_learning_rate"]
-            own = {p: (group["factor"] / curvature[p] ** group["power"]).clamp(max=cap) for p in params}
+            own = {p: brake * (group["factor"] / curvature[p] ** group["power"]).clamp(max=cap) for p in params}
             mean = sum(rate.sum().item() for rate in own.values()) / sum(rate.numel() for rate in own.values())
             group["lr"] = group["drift_learning_rate"] = mean
         # All tensors in one call, or the same calls for one tensor after another.
