@@ -28,6 +28,7 @@ format: $(INSTALLED)
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/flows.py
 	$(BIN)/python benchmarks/eigenpairs.py
+	$(BIN)/python benchmarks/dal.py
 
 clean:
 	rm -rf $(VENV) $(OUT)
