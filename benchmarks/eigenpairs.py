@@ -14,21 +14,17 @@ on blocks of consecutive steps spread over the path, and are compared with princ
 runs on all. The first step of a block, which has no former one to start from, is left out of the means; whoever
 compiles takes four steps before the clock starts.
 
-Set PRINCIPALFLOW_DATA to a folder with mnist/train-images-idx3-ubyte.gz and labels, and cifar10/data_batch_1.bin.gz;
-random bytes stand in for a file that isn't there.
+PRINCIPALFLOW_DATA is the folder with MNIST and CIFAR-10, see _problems.py.
 """
 
 import argparse
-import gzip
 import importlib
 import json
-import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -36,6 +32,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _problems import MLP, VGG, Data, Network, cifar10, mnist
 from jax.experimental.sparse.linalg import lobpcg_standard
 from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -56,7 +53,10 @@ def main() -> None:
     parser.add_argument("--tol", type=float, default=1e-2, help="the residual to reach, relative to lambda_0")
     options = parser.parse_args()
     figures = {}
-    for problem in (mnist(options.steps), vgg(min(options.steps, 20))):
+    for problem in (
+        trained("mnist", MLP, mnist(5000), options.steps),
+        trained("vgg", VGG, cifar10(500), min(options.steps, 20)),
+    ):
         figures[problem.name] = compare(problem, options)
         if not options.json:
             print_table(problem.name, figures[problem.name])
@@ -67,14 +67,12 @@ def main() -> None:
 
 
 class Problem(NamedTuple):
-    """A network, its data, and the iterates of descent; `torch_stage` is a hidden layer of its twin in PyTorch."""
+    """A network, its data, and the iterates of descent."""
 
     name: str
-    data: str
-    inputs: np.ndarray
-    labels: np.ndarray
+    network: Network
+    data: Data
     objective: pf.Objective
-    torch_stage: Callable
     thetas: jax.Array
 
 
@@ -121,7 +119,7 @@ def compare(problem: Problem, options: argparse.Namespace) -> dict:
         ours = steps if name == "principalflow" else ours
         rows[name] = summary(steps, tol, exact, ours)
     threads = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
-    facts = {"data": problem.data, "samples": len(problem.labels), "parameters": size}
+    facts = {"data": problem.data.source, "samples": len(problem.data.labels), "parameters": size}
     return {**facts, "k": K, "tol": options.tol, "torch threads": threads, "contenders": rows}
 
 
@@ -310,19 +308,10 @@ class Twin:
     def __init__(self, problem: Problem):
         import torch  # pyright: ignore
 
-        class Network(torch.nn.Module):
-            def __init__(self, leaves):
-                super().__init__()
-                self.leaves = torch.nn.ParameterList([torch.tensor(np.asarray(leaf)) for leaf in leaves])
-
-            def forward(self, x):
-                leaves = list(self.leaves)
-                return forward(list(zip(leaves[::2], leaves[1::2], strict=True)), x, problem.torch_stage)
-
         self.torch = torch
-        self.network = Network(jax.tree.leaves(problem.objective.unravel(problem.thetas[0])))
+        self.network = problem.network.twin(problem.objective.unravel(problem.thetas[0]))
         self.criterion = torch.nn.CrossEntropyLoss()
-        self.inputs, self.labels = torch.tensor(problem.inputs), torch.tensor(problem.labels)
+        self.inputs, self.labels = torch.tensor(problem.data.inputs), torch.tensor(problem.data.labels)
 
     def load(self, theta: jax.Array) -> None:
         self.torch.nn.utils.vector_to_parameters(self.torch.tensor(np.asarray(theta)), self.network.parameters())
@@ -356,80 +345,9 @@ def check_twin(problem: Problem) -> None:
             sys.exit(f"{problem.name}: the {name} of JAX and PyTorch differ by {difference:.1e}.")
 
 
-def mnist(steps: int) -> Problem:
-    pixels, data = stored("mnist/train-images-idx3-ubyte.gz", 16, (5000, 784))
-    labels, _ = stored("mnist/train-labels-idx1-ubyte.gz", 8, (5000,))
-    shapes = [(784, 100), (100, 100), (100, 100), (100, 10)]
-    return trained("mnist", data, pixels, labels, shapes, steps, jax_dense, torch_dense)
-
-
-def vgg(steps: int) -> Problem:
-    """Three 3x3 convolutions of 8, 16 and 32 channels, each followed by average pooling, and a linear layer.
-
-    CIFAR-10 is halved to 16 x 16, since second derivatives of convolutions are slow on CPUs.
-    """
-    records, data = stored("cifar10/data_batch_1.bin.gz", 0, (500, 3073))
-    pixels = records[:, 1:].reshape(-1, 3, 16, 2, 16, 2).mean((3, 5)).transpose(0, 2, 3, 1)
-    shapes = [(9 * 3, 8), (9 * 8, 16), (9 * 16, 32), (2 * 2 * 32, 10)]
-    return trained("vgg", data, pixels, records[:, 0], shapes, steps, jax_convolution, torch_convolution)
-
-
-def stored(name: str, start: int, shape: tuple[int, ...]) -> tuple[np.ndarray, str]:
-    """Returns bytes of a file, and whether they are that file's."""
-    path, size = Path(os.environ.get("PRINCIPALFLOW_DATA", "")) / name, int(np.prod(shape))
-    if not path.exists():
-        return np.random.default_rng(size).integers(0, 256, shape, np.uint8), "random stand-in"
-    with gzip.open(path) as file:
-        return np.frombuffer(file.read(start + size)[start:], np.uint8).reshape(shape), name
-
-
-def trained(name, data, pixels, labels, shapes, steps, jax_stage, torch_stage) -> Problem:
-    def cross_entropy(layers, batch):
-        logs = jax.nn.log_softmax(forward(layers, batch[0], jax_stage))
-        return -jnp.mean(jnp.take_along_axis(logs, batch[1][:, None], axis=1))
-
-    random = np.random.default_rng(0)
-    weights = [jnp.asarray(random.standard_normal(shape) / np.sqrt(shape[0]), jnp.float32) for shape in shapes]
-    layers = [(matrix, jnp.zeros(matrix.shape[1])) for matrix in weights]
-    inputs, labels = np.ascontiguousarray(pixels, np.float32) / 255, labels.astype(np.int64) % 10
-    objective = pf.Objective(cross_entropy, layers, (inputs, labels.astype(np.int32)))
-    thetas = pf.descend(objective, objective.theta, 0.05, steps - 1).thetas
-    return Problem(name, data, inputs, labels, objective, torch_stage, thetas)
-
-
-def forward(layers, x, stage):
-    """The network, for JAX and PyTorch alike."""
-    for weights, bias in layers[:-1]:
-        x = stage(x, weights, bias)
-    return x.reshape(len(x), -1) @ layers[-1][0] + layers[-1][1]
-
-
-def jax_dense(x, weights, bias):
-    return jax.nn.elu(x @ weights + bias)
-
-
-def torch_dense(x, weights, bias):
-    from torch.nn import functional  # pyright: ignore
-
-    return functional.elu(functional.linear(x, weights.T, bias))
-
-
-def jax_convolution(x, weights, bias):
-    """Patches times a matrix, since XLA's own convolution is slow on CPUs."""
-    samples, height, width, _ = x.shape
-    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    patches = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-    x = jax.nn.elu(jnp.concatenate(patches, axis=-1) @ weights + bias)
-    return x.reshape(samples, height // 2, 2, width // 2, 2, -1).mean((2, 4))
-
-
-def torch_convolution(x, weights, bias):
-    """PyTorch's own convolution, with the channels last in memory, which is its faster way here."""
-    from torch.nn import functional  # pyright: ignore
-
-    kernel = weights.reshape(3, 3, -1, len(bias)).permute(3, 2, 0, 1)
-    x = functional.elu(functional.conv2d(x.permute(0, 3, 1, 2), kernel, bias, padding=1))
-    return functional.avg_pool2d(x, 2).permute(0, 2, 3, 1)
+def trained(name: str, network: Network, data: Data, steps: int) -> Problem:
+    objective = pf.Objective(network.cross_entropy, network.layers(), (data.inputs, data.labels.astype(np.int32)))
+    return Problem(name, network, data, objective, pf.descend(objective, objective.theta, 0.05, steps - 1).thetas)
 
 
 def print_table(name: str, section: dict) -> None:

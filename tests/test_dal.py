@@ -68,14 +68,14 @@ def in_numpy(A, x, steps, power=1.0, max_learning_rate=5.0, factor=2.0, momentum
              average=0.0, weight_decay=0.0, **unused):  # fmt: skip
     """DAL on a quadratic, as the paper writes it: the points, curvatures and rates of every step."""
     x, velocity, path = np.asarray(x, float), 0.0, []
-    averaged, weights, length = 0.0, 0.0, 0.0
+    curvature, weights, length = 0.0, 0.0, 0.0
     for step in range(steps):
         g = A @ x
         if step % every == 0:
             measured = np.abs(A @ g) if per_parameter else np.linalg.norm(A @ g / np.linalg.norm(g))
-            averaged, weights = average * averaged + (1 - average) * measured, average * weights + 1 - average
+            weights = average * weights + 1
+            curvature = np.maximum(measured, curvature + (measured - curvature) / weights)
             length = np.linalg.norm(g)
-        curvature = averaged / weights
         rate = np.minimum(factor / curvature**power, max_learning_rate) * min(1, length / np.linalg.norm(g))
         velocity = momentum * velocity + rate * g
         x = x - velocity - weight_decay * rate * x
@@ -133,6 +133,17 @@ def test_no_step_raises_a_quadratic(seed, scale):
     point = jax.tree.map(lambda leaf: leaf * 10**scale, point)
     ((after, _),) = run(pf.dal(max_learning_rate=1e9), loss, point, 1)
     assert loss(after) <= loss(point) + 1e-12 * np.linalg.norm(A) * float(flat(point) @ flat(point))
+
+
+def test_the_average_falls_slowly_and_rises_at_once():
+    tx, x = pf.scale_by_dal(average=0.5), jnp.ones(1)
+    state, curvatures = tx.init(x), []
+    for measured in (1.0, 2.0, 0.5, 0.5, 9.0):
+        _, state = tx.update(x, state, x, hvp=measured * x)
+        curvatures.append(float(state.curvature))
+    # Weights of the newest: 1, 2/3, 4/7, 8/15, 16/31.
+    third = 4 / 7 * 0.5 + 3 / 7 * 2
+    np.testing.assert_allclose(curvatures, [1.0, 2.0, third, 8 / 15 * 0.5 + 7 / 15 * third, 9.0], rtol=1e-12)
 
 
 def test_between_measurements_no_step_is_longer_than_the_measured_one():

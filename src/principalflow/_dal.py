@@ -71,7 +71,7 @@ def dal(
         per_parameter: A rate for each parameter, see `scale_by_dal`.
         curvature: `"hvp"` or `"finite_difference"`, see `scale_by_dal`.
         every: The curvature is measured every so many steps and kept in between, see `scale_by_dal`.
-        average: The decay, in [0, 1), of a running average of the measured curvature; None for none.
+        average: The decay, in [0, 1), of a running average of the curvature, see `scale_by_dal`; None for none.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
         skip_nonfinite: An update that is not finite becomes zero, and leaves the state as it was. By default it is
             passed on. Either way `nonfinite` in the state counts it.
@@ -160,8 +160,9 @@ def scale_by_dal(
             $(\nabla E(\theta + \epsilon u) - \nabla E(\theta))/\epsilon$ with $\epsilon = 0.01/\|u\|$ (appendix C).
         every: The curvature is measured every so many updates and kept in between. So that a kept rate can't blow up,
             updates that are longer than the measured ones are scaled down to their length.
-        average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches. The average
-            is corrected for its start, as Adam's are. None for none.
+        average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches; None for none.
+            The average is corrected for its start, as Adam's are, and never below the newest measurement: it falls
+            slowly and rises at once.
 
     Returns:
         An `optax.GradientTransformationExtraArgs`, whose state is a `ScaleByDALState`.
@@ -226,7 +227,12 @@ def scale_by_dal(
             measured = jax.tree.map(lambda p: jnp.abs(p) * length, product) if per_parameter else _norm(product)
             if average is not None:
                 weight = (1 - average) / (1 - average ** (state.count // every + 1))
-                measured = jax.tree.map(lambda new, old: weight * new + (1 - weight) * old, measured, state.curvature)
+
+                def smoothed(new: Array, old: Array) -> Array:
+                    # Never below the newest: an average that lags when the curvature rises makes DAL diverge.
+                    return jnp.maximum(new, weight * new + (1 - weight) * old)
+
+                measured = jax.tree.map(smoothed, measured, state.curvature)
             return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature)
 
         size = _norm(updates).astype(state.length.dtype)

@@ -328,6 +328,15 @@ def test_a_gradient_that_is_not_finite_is_passed_on_and_said():
     assert optimizer.nonfinite == 1
 
 
+def test_after_a_rate_that_is_not_finite_steps_go_on_as_they_can():
+    x = torch.ones(2, requires_grad=True)
+    optimizer = DAL([x])
+    for _ in range(2):
+        with pytest.warns(NonFiniteWarning):
+            optimizer.step(lambda: (x * torch.nan).square().sum())
+    assert optimizer.nonfinite == 2
+
+
 @pytest.mark.parametrize("options", [dict(), dict(momentum=0.9, average=0.5), dict(per_parameter=True)], ids=str)
 def test_a_gradient_that_is_not_finite_is_skipped_if_asked_for(options):
     model = Network()

@@ -49,7 +49,8 @@ class DAL(torch.optim.Optimizer):
             (appendix C), which works with whatever has a first derivative: fused attention, compiled models.
         every: The curvature is measured every so many steps and kept in between. So that a kept rate can't blow up,
             gradients that are longer than the measured one are scaled down to its length.
-        average: The decay, in [0, 1), of a running average of the measured curvature; None for none.
+        average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches; None for none.
+            It falls slowly, and rises at once where a measurement is above it.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
         skip_nonfinite: A step with a gradient or curvature that is not finite changes nothing. By default it is taken,
             with a `NonFiniteWarning`. Either way `nonfinite` counts it.
@@ -185,7 +186,8 @@ class DAL(torch.optim.Optimizer):
             return curvature
         weight = (1 - self._average) / (1 - self._average ** (self.count // self._every + 1))
         last = self._last_curvature()
-        return {p: weight * c + (1 - weight) * last.get(p, c) for p, c in curvature.items()}
+        # As in `scale_by_dal`: an average that lags when the curvature rises would make DAL diverge.
+        return {p: torch.maximum(c, weight * c + (1 - weight) * last.get(p, c)) for p, c in curvature.items()}
 
     def _last_curvature(self) -> dict[Tensor, Tensor]:
         if self._per_parameter:
@@ -265,8 +267,9 @@ def _check_parameter(p: Tensor, finite_difference: bool) -> None:
 
 def _refuse_other_writers(groups: list[dict[str, Any]]) -> None:
     for i, group in enumerate(groups):
-        if group["adapt"] and group["lr"] != group["drift_learning_rate"]:
+        lr, ours = group["lr"], group["drift_learning_rate"]
+        if group["adapt"] and lr != ours and not math.isnan(ours):
             raise RuntimeError(
-                f"somebody, perhaps a scheduler, set the lr of group {i} to {group['lr']}, but DAL computes it. "
+                f"somebody, perhaps a scheduler, set the lr of group {i} to {lr}, but DAL computes it. "
                 "Schedule the group's 'factor' or 'max_learning_rate', or give the group adapt=False."
             )
