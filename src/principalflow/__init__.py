@@ -2,7 +2,7 @@
 
 from principalflow import drift, flows, functions, plot, spectrum, stability
 from principalflow._checks import NonFiniteError, PrecisionWarning
-from principalflow._dal import dal, scale_by_dal
+from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow.descent import Path, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
@@ -12,11 +12,13 @@ from principalflow.record import Record
 __version__ = "0.1.0"
 
 __all__ = [
+    "DALState",
     "NonFiniteError",
     "Objective",
     "Path",
     "PrecisionWarning",
     "Record",
+    "ScaleByDALState",
     "Solution",
     "compare",
     "dal",

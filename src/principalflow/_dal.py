@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, PyTree
@@ -115,7 +116,8 @@ def dal(
             steps = jax.tree.map(lambda step, d: (step + weight_decay * d).astype(step.dtype), steps, decay)
         steps = jax.tree.map(jnp.negative, steps)
 
-        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(step)) for step in jax.tree.leaves(steps)]))
+        numbers = jax.tree.leaves((steps, scale.curvature))
+        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
         nonfinite = jnp.where(finite, state.nonfinite, optax.safe_increment(state.nonfinite))
         if skip_nonfinite:
             steps = jax.tree.map(lambda step: jnp.where(finite, step, jnp.zeros_like(step)), steps)
@@ -144,8 +146,10 @@ def scale_by_dal(
 
     `update` takes these keyword arguments, exactly one of the first two, and ignores unknown ones:
 
-    - `value_fn`: the loss as a function of the parameters. In the same `jax.jit` as the gradient its work is shared.
-    - `hvp`: $H u$, if it is known already, a tree like the updates.
+    - `value_fn`: the loss as a function of the parameters. In the same `jax.jit` as the gradient its work is shared,
+      but for `every` above 1, `optax.MultiSteps` and the like, which measure inside of a `lax.cond`.
+    - `hvp`: $H u$, if it is known already, a tree like the updates: of the very updates that come here, so only where
+      no clipping, accumulation or mask comes before.
     - `curvature_fn`: the loss on another, larger batch; curvature and its direction are then those of this function
       (suggested in appendix C). It takes the place of `value_fn`, which may still be given.
     - `all_params`: all parameters, needed with `value_fn` inside `optax.masked`, `optax.partition` and the like, which
@@ -191,8 +195,11 @@ def scale_by_dal(
     def init(params: PyTree) -> ScaleByDALState:
         _check_parameters(params, curvature)
         dtype = _wide(params)
-        zero = jax.tree.map(lambda w: jnp.zeros_like(w, dtype), params) if per_parameter else jnp.zeros((), dtype)
-        return ScaleByDALState(jnp.zeros((), jnp.int32), zero, zero, jnp.zeros((), dtype))
+
+        def zero() -> Array | PyTree:  # an array of its own each time, so that the state can be donated
+            return jax.tree.map(lambda w: jnp.zeros_like(w, dtype), params) if per_parameter else jnp.zeros((), dtype)
+
+        return ScaleByDALState(jnp.zeros((), jnp.int32), zero(), zero(), jnp.zeros((), dtype))
 
     def update(
         updates: PyTree,
@@ -207,9 +214,10 @@ def scale_by_dal(
     ) -> tuple[PyTree, ScaleByDALState]:
         loss_fn = curvature_fn or value_fn
         if (loss_fn is None) == (hvp is None):
+            got = f"neither, but {sorted(unused)}; a wrapper may have dropped it" if hvp is None else "both"
             raise ValueError(
                 "update needs either value_fn=, the loss as a function of the parameters, or hvp=, its Hessian times "
-                f"the updates, got {'neither' if hvp is None else 'both'}."
+                f"the updates, got {got}."
             )
 
         def measure() -> Array | PyTree:
@@ -230,7 +238,7 @@ def scale_by_dal(
 
                 def smoothed(new: Array, old: Array) -> Array:
                     # Never below the newest: an average that lags when the curvature rises makes DAL diverge.
-                    return jnp.maximum(new, weight * new + (1 - weight) * old)
+                    return jnp.where(jnp.isfinite(old), jnp.maximum(new, weight * new + (1 - weight) * old), new)
 
                 measured = jax.tree.map(smoothed, measured, state.curvature)
             return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature)
@@ -239,7 +247,7 @@ def scale_by_dal(
         if isinstance(every, int) and every == 1:
             c, length, brake = measure(), size, 1.0
         else:
-            due = state.count % every == 0
+            due = (state.count % every == 0) | (state.length == 0)  # a gradient of zero has no direction to measure
             c = _if(due, measure, lambda: state.curvature)
             length = jnp.where(due, size, state.length)
             # A rate that is kept lets the sharpest directions grow, and nothing would hold them before the next
@@ -268,6 +276,8 @@ def _visible_loss(loss_fn: Callable, params: PyTree | None, all_params: PyTree |
     """Returns the loss as a function of the parameters that masks leave visible."""
     if params is None:
         raise ValueError(_NO_PARAMS)
+    if not callable(loss_fn):
+        raise ValueError(f"value_fn must be a function of the parameters, got a {type(loss_fn).__name__}.")
     masked = any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
     if masked and all_params is None:
         raise ValueError(
@@ -280,7 +290,8 @@ def _visible_loss(loss_fn: Callable, params: PyTree | None, all_params: PyTree |
             visible = jax.tree.map(lambda v, w: w if _is_masked(v) else v, visible, all_params, is_leaf=_is_masked)
         value = loss_fn(visible)
         if jax.tree.map(jnp.shape, value) != ():
-            raise ValueError(f"value_fn must return one number, the loss, got {value}.")
+            kind = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), value)
+            raise ValueError(f"value_fn must return one number, the loss, and nothing beside it, got {kind}.")
         return value
 
     return loss
@@ -290,9 +301,12 @@ def _matching(hvp: PyTree, updates: PyTree) -> PyTree:
     """Returns `hvp` without what masks hide in the updates."""
     try:
         visible = jax.tree.map(lambda u, p: u if _is_masked(u) else p, updates, hvp, is_leaf=_is_masked)
-        return jax.tree.map(lambda u, p: jnp.reshape(p, u.shape), updates, visible)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"hvp must be a tree like the updates: {error}") from error
+        if jax.tree.map(jnp.shape, visible) == jax.tree.map(jnp.shape, updates):
+            return visible
+    except (ValueError, TypeError):
+        pass
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (updates, hvp)]
+    raise ValueError(f"hvp must be a tree like the updates, whose shapes are {shapes[0]}, got {shapes[1]}.")
 
 
 def _is_masked(node: Any) -> bool:
@@ -320,17 +334,16 @@ def _norm(tree: PyTree) -> Array:
 
 def _wide(tree: PyTree) -> Any:
     """Returns the dtype to measure a tree in: its own, but single precision at least."""
-    return jnp.result_type(jnp.float32, *(leaf.dtype for leaf in jax.tree.leaves(tree)))
+    return jnp.result_type(jnp.float32, *jax.tree.leaves(tree))
 
 
 def _check_parameters(params: PyTree, curvature: Curvature) -> None:
-    for leaf in jax.tree.leaves(params):
-        name = jnp.dtype(leaf.dtype).name
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise ValueError(f"params must be real floating-point numbers, got {name}.")
-        if curvature == "finite_difference" and jnp.finfo(leaf.dtype).bits < 32:
+    for dtype in map(jnp.result_type, jax.tree.leaves(params)):
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(f"params must be real floating-point numbers, got {dtype}.")
+        if curvature == "finite_difference" and jnp.finfo(dtype).bits < 32:
             raise ValueError(
-                f"a finite difference of {name} parameters is lost in rounding: use curvature='hvp', "
+                f"a finite difference of {dtype} parameters is lost in rounding: use curvature='hvp', "
                 "or keep the parameters in float32."
             )
 
@@ -343,9 +356,11 @@ def _if(condition: Array, then: Callable, otherwise: Callable) -> Any:
 
 
 def _checked(check: Callable, name: str, value: Any) -> None:
-    """Checks an option, unless it is traced, as by `optax.inject_hyperparams`."""
-    if not isinstance(value, Tracer):
-        check(name, value.item() if isinstance(value, jax.Array) else value)
+    """Checks an option, unless it is an array: from `optax.inject_hyperparams`, where a schedule may end at zero."""
+    if callable(value):
+        raise ValueError(f"{name} must be a number; optax.inject_hyperparams(pf.dal)({name}=...) takes a schedule.")
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        check(name, value)
 
 
 _NO_PARAMS = "update needs params, the parameters: update(grads, state, params, value_fn=...)."

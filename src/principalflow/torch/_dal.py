@@ -35,8 +35,9 @@ class DAL(torch.optim.Optimizer):
     The rate of the last step is `group["lr"]`, where loggers look for it, and the gradient of the last step is in
     `grad`. A scheduler can't set the rate; schedule a group's `"factor"` or `"max_learning_rate"` instead.
 
-    Groups may have their own `power`, `max_learning_rate`, `factor`, `momentum` and `weight_decay`. The curvature is
-    one for all groups. A group with `adapt=False` takes plain steps with its own `lr` and has no part in the curvature.
+    Groups may have their own `power`, `max_learning_rate`, `factor`, `momentum` and `weight_decay`; the curvature, and
+    how it is measured, is one for all. A group with `adapt=False` takes plain steps with its own `lr` and has no part
+    in the curvature.
 
     Args:
         params: Parameters, or groups of them.
@@ -54,10 +55,11 @@ class DAL(torch.optim.Optimizer):
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
         skip_nonfinite: A step with a gradient or curvature that is not finite changes nothing. By default it is taken,
             with a `NonFiniteWarning`. Either way `nonfinite` counts it.
-        foreach: Update all tensors of a group in one call; by default where they are not on the CPU.
+        foreach: Whether to update all tensors of a group in one call, which takes memory for a copy of them all; the
+            numbers are the same. By default yes.
 
     Raises:
-        ValueError: For an option out of its range, complex parameters, or half precision with finite differences.
+        ValueError: For an option out of its range, or parameters that DAL can't handle.
 
     Example:
         >>> import torch
@@ -75,32 +77,32 @@ class DAL(torch.optim.Optimizer):
         power: float = 1.0,
         max_learning_rate: float = 5.0,
         factor: float = 2.0,
-        momentum: float = 0.0,
+        momentum: float | None = None,
         per_parameter: bool = False,
         curvature: Curvature = "hvp",
         every: int = 1,
         average: float | None = None,
-        weight_decay: float = 0.0,
+        weight_decay: float | None = None,
         skip_nonfinite: bool = False,
         foreach: bool | None = None,
     ) -> None:
         _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
-        self._finite_difference = curvature == "finite_difference"
-        self._every = _checks.whole("every", every, 1)
-        self._average = None if average is None else _checks.fraction("average", average)
-        self._per_parameter = per_parameter
-        self._skip_nonfinite = skip_nonfinite
-        self._foreach = foreach
-        options = dict(power=power, max_learning_rate=max_learning_rate, factor=factor)
-        options |= dict(momentum=momentum, weight_decay=weight_decay, adapt=True)
-        # What state_dict must carry. `drift_learning_rate` repeats `lr`, to see whether somebody else wrote that.
-        memory = dict(lr=0.0, drift_learning_rate=0.0, curvature=0.0, length=0.0, count=0, nonfinite=0)
-        super().__init__(params, options | memory)
+        _checks.whole("every", every, 1)
+        if average is not None:
+            _checks.fraction("average", average)
+        shared = dict(per_parameter=per_parameter, curvature=curvature, every=every, average=average)
+        shared |= dict(skip_nonfinite=skip_nonfinite, foreach=foreach)
+        own = dict(power=power, max_learning_rate=max_learning_rate, factor=factor)
+        own |= dict(momentum=momentum or 0.0, weight_decay=weight_decay or 0.0, adapt=True, lr=0.0)
+        # All in the groups, so that state_dict, copies and pickles carry it. `drift_learning_rate` repeats `lr`, to see
+        # whether somebody else wrote that.
+        memory = dict(measured_curvature=0.0, length=0.0, count=0, nonfinite=0, drift_learning_rate=0.0)
+        super().__init__(params, shared | own | memory)
 
     @property
     def curvature(self) -> float:
         """The measured (or averaged) curvature that the last rate comes from; per parameter, look into `state`."""
-        return self.param_groups[0]["curvature"]
+        return self.param_groups[0]["measured_curvature"]
 
     @property
     def count(self) -> int:
@@ -115,14 +117,33 @@ class DAL(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, checking its options and parameters."""
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        group, first = self.param_groups[-1], self.param_groups[0]
         try:
+            unknown = sorted(set(group) - set(self.defaults) - {"params", "param_names", "initial_lr"})
+            if unknown:
+                raise ValueError(f"a group may have the options {', '.join(_OWN)}, got {', '.join(unknown)}.")
             _check_options(group)
+            if group["adapt"] and group["lr"]:
+                raise ValueError(
+                    f"a group's lr needs adapt=False, since DAL computes it otherwise, got lr={group['lr']}."
+                )
+            for name in _SHARED:
+                if group[name] != first[name]:
+                    raise ValueError(f"{name} is one for all groups, got {group[name]!r} beside {first[name]!r}.")
             for p in group["params"]:
-                _check_parameter(p, self._finite_difference)
+                _check_parameter(p, group)
         except ValueError:
             self.param_groups.pop()
             raise
+        group.update({name: first[name] for name in _MEMORY})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads what `state_dict` returned, options included."""
+        for group in state_dict["param_groups"]:
+            missing = sorted(set(self.defaults) - set(group))
+            if missing:
+                raise ValueError(f"state_dict must be one of DAL's, got one without {', '.join(missing)}.")
+        super().load_state_dict(state_dict)
 
     @torch.no_grad()
     def step(self, closure: Closure | Sequence[Closure] | None = None) -> Tensor:  # pyright: ignore
@@ -136,93 +157,98 @@ class DAL(torch.optim.Optimizer):
 
         Raises:
             RuntimeError: Where the closure, the model or a scheduler doesn't fit, with the remedy.
+            ValueError: For a group's option that was set out of its range.
         """
-        if closure is None:
+        closures: list[Any] = list(closure) if isinstance(closure, Sequence) else [closure]
+        if not closures or not all(map(callable, closures)):
             raise RuntimeError("DAL measures curvature, so step needs a closure: step(lambda: criterion(model(x), y)).")
-        _refuse_other_writers(self.param_groups)
-        closures = [closure] if callable(closure) else list(closure)
+        for i, group in enumerate(self.param_groups):
+            _check_options(group, least_factor=0.0)
+            _refuse_other_writers(group, i)
+        shared = self.param_groups[0]
         params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        measured = self.count % self._every == 0
-        differentiate = by_finite_difference if self._finite_difference else exactly
-        loss, gradient, hessian_times = differentiate(closures, params, measured)
+        adaptive = {p for group in self.param_groups if group["adapt"] for p in group["params"] if p.requires_grad}
+        # A gradient of zero has no direction to measure, and a new parameter no curvature yet.
+        due = shared["count"] % shared["every"] == 0 or shared["length"] == 0
+        due = due or (shared["per_parameter"] and any("curvature" not in self.state[p] for p in adaptive))
+
+        differentiate = exactly if shared["curvature"] == "hvp" else by_finite_difference
+        loss, gradient, hessian_times = differentiate(closures, params, again=due)
         for p, g in zip(params, gradient, strict=True):
             p.grad = g
-
-        curvature = self._measure(params, hessian_times) if measured else self._last_curvature()
-        finite = math.isfinite(_norm(p.grad for p in params)) and not any(c.isnan().any() for c in curvature.values())
+        along = {p: g for p, g in zip(params, gradient, strict=True) if p in adaptive and g is not None}
+        length = _norm(along.values())
+        finite = math.isfinite(_norm(g for g in gradient if g is not None))
+        measured: float | dict[Tensor, Tensor] = math.nan
+        if due and finite:
+            measured = self._measure(params, along, length, hessian_times)
+            values = measured.values() if isinstance(measured, dict) else [torch.tensor(measured)]
+            finite = all(bool(c.isfinite().all()) for c in values)
         if not finite:
-            self._remember(nonfinite=self.nonfinite + 1)
-            if self._skip_nonfinite:
+            self._remember(nonfinite=shared["nonfinite"] + 1)
+            if shared["skip_nonfinite"]:
                 return loss
             warnings.warn(
-                "a gradient or curvature is not finite, and the parameters won't be either. "
+                "a gradient or curvature is not finite, and the step is taken as it is. "
                 "DAL(..., skip_nonfinite=True) leaves such steps out.",
                 NonFiniteWarning,
                 stacklevel=2,
             )
-        self._keep(curvature)
-        length = _norm(p.grad for p in self._adaptive())
-        if measured:
-            self._remember(length=length)
+        if due:
+            self._keep(measured, length)
         # As in `scale_by_dal`: nothing else would hold the sharpest directions before the next measurement.
-        brake = min(1.0, self.param_groups[0]["length"] / length) if length else 1.0
+        brake = min(1.0, shared["length"] / length) if length else 1.0
         for group in self.param_groups:
-            self._move(group, curvature, brake)
-        self._remember(count=self.count + 1)
+            self._move(group, brake)
+        self._remember(count=shared["count"] + 1)
         return loss
 
-    def _measure(self, params: list[Tensor], hessian_times: Callable) -> dict[Tensor, Tensor]:
-        """Returns the curvature for each adaptive parameter: its own |Hg|, or the one number for all of them."""
-        adaptive = set(self._adaptive())
-        along = [p.grad if p in adaptive else None for p in params]
-        length = _norm(along)
-        direction = [None if g is None else g / (length or 1.0) for g in along]
+    def _measure(
+        self, params: list[Tensor], along: dict[Tensor, Tensor], length: float, hessian_times: Callable
+    ) -> float | dict[Tensor, Tensor]:
+        """Returns the curvature, one number or |Hg| for each parameter, with its average if there is one."""
+        shared = self.param_groups[0]
+        direction = [along[p] / (length or 1.0) if p in along else None for p in params]
         product = {p: Hd for p, Hd in zip(params, hessian_times(direction), strict=True) if Hd is not None}
-        if self._per_parameter:
-            curvature = {p: Hd.abs() * length for p, Hd in product.items()}
-        else:
-            curvature = dict.fromkeys(product, _number(_norm(product.values())))
-        if self._average is None:
-            return curvature
-        weight = (1 - self._average) / (1 - self._average ** (self.count // self._every + 1))
-        last = self._last_curvature()
-        # As in `scale_by_dal`: an average that lags when the curvature rises would make DAL diverge.
-        return {p: torch.maximum(c, weight * c + (1 - weight) * last.get(p, c)) for p, c in curvature.items()}
+        weight = 1.0
+        if shared["average"] is not None:
+            weight = (1 - shared["average"]) / (1 - shared["average"] ** (shared["count"] // shared["every"] + 1))
+        if not shared["per_parameter"]:
+            return _smoothed(_number(_norm(product.values())), _number(self.curvature), weight).item()
+        new = {p: Hd.abs() * length for p, Hd in product.items()}
+        return {p: _smoothed(c, self.state[p].get("curvature", c), weight) for p, c in new.items()}
 
-    def _last_curvature(self) -> dict[Tensor, Tensor]:
-        if self._per_parameter:
-            return {p: self.state[p]["curvature"] for p in self._adaptive() if "curvature" in self.state[p]}
-        return dict.fromkeys(self._adaptive(), _number(self.curvature))
-
-    def _adaptive(self) -> list[Tensor]:
-        return [p for group in self.param_groups if group["adapt"] for p in group["params"]]
-
-    def _keep(self, curvature: dict[Tensor, Tensor]) -> None:
-        if self._per_parameter:
-            for p, c in curvature.items():
+    def _keep(self, measured: float | dict[Tensor, Tensor], length: float) -> None:
+        self._remember(length=length)
+        if isinstance(measured, dict):
+            for p, c in measured.items():
                 self.state[p]["curvature"] = c
-        elif curvature:
-            self._remember(curvature=next(iter(curvature.values())).item())
+        else:
+            self._remember(measured_curvature=measured)
 
     def _remember(self, **values: float) -> None:
         for group in self.param_groups:
             group.update(values)
 
-    def _move(self, group: dict[str, Any], curvature: dict[Tensor, Tensor], brake: float) -> None:
+    def _move(self, group: dict[str, Any], brake: float) -> None:
         """Moves a group's parameters, and writes the rate into the group."""
-        params = [p for p in group["params"] if p.grad is not None and (p in curvature or not group["adapt"])]
+        params = [p for p in group["params"] if p.requires_grad and p.grad is not None and p.numel()]
+        own: dict[Tensor, Tensor] = {}
+        if group["adapt"] and group["per_parameter"]:
+            own = {p: brake * _rate(group, self.state[p]["curvature"]) for p in params if "curvature" in self.state[p]}
+            params = list(own)
         if not params:
             return
-        own = {}
-        if group["adapt"]:
-            cap = group["max_learning_rate"]
-            own = {p: brake * (group["factor"] / curvature[p] ** group["power"]).clamp(max=cap) for p in params}
-            mean = sum(rate.sum().item() for rate in own.values()) / sum(rate.numel() for rate in own.values())
+        if own:
+            mean = torch.cat([rate.ravel().to("cpu", torch.float64) for rate in own.values()]).mean().item()
             group["lr"] = group["drift_learning_rate"] = mean
+        elif group["adapt"]:
+            group["lr"] = group["drift_learning_rate"] = brake * _rate(group, _number(self.curvature)).item()
         # All tensors in one call, or the same calls for one tensor after another.
-        for batch in [[p] for p in params] if self._foreach is False else [params]:
-            rates = [own[p] for p in batch] if self._per_parameter and own else group["lr"]
-            steps = torch._foreach_mul([p.grad for p in batch], rates)
+        for batch in [[p] for p in params] if group["foreach"] is False else [params]:
+            rates: Any = [own[p] for p in batch] if own else group["lr"]
+            gradients: Any = [p.grad for p in batch]
+            steps: Any = torch._foreach_mul(gradients, rates)
             if group["momentum"]:
                 velocity = [self.state[p].setdefault("momentum_buffer", torch.zeros_like(p)) for p in batch]
                 torch._foreach_mul_(velocity, group["momentum"])
@@ -233,43 +259,73 @@ class DAL(torch.optim.Optimizer):
             torch._foreach_sub_(batch, steps)
 
 
-def _norm(tensors: Iterable[Tensor | None]) -> float:
-    """Returns the Euclidean norm, in single precision at least, without overflow on the way."""
-    wide = [t.to(torch.promote_types(t.dtype, torch.float32)) for t in tensors if t is not None and t.numel()]
-    largest = max((t.abs().max().item() for t in wide), default=0.0)
-    unit = largest if 0 < largest < math.inf else 1.0
-    return unit * math.hypot(*(torch.linalg.vector_norm(t / unit).item() for t in wide))
+_MEMORY = ("measured_curvature", "length", "count", "nonfinite")
+_OWN = ("power", "max_learning_rate", "factor", "momentum", "weight_decay", "adapt", "lr")
+_SHARED = ("per_parameter", "curvature", "every", "average", "skip_nonfinite", "foreach")
+
+
+def _rate(group: dict[str, Any], curvature: Tensor) -> Tensor:
+    return (group["factor"] / curvature ** group["power"]).clamp(max=group["max_learning_rate"])
+
+
+def _smoothed(new: Tensor, old: Tensor, weight: float) -> Tensor:
+    # As in `scale_by_dal`: an average that lags when the curvature rises would make DAL diverge.
+    return torch.where(old.isfinite(), torch.maximum(new, weight * new + (1 - weight) * old), new)
+
+
+def _norm(tensors: Iterable[Tensor]) -> float:
+    """Returns the Euclidean norm, in single precision at least, without overflow or underflow on the way."""
+    wide = [t.to(torch.promote_types(t.dtype, torch.float32)) for t in tensors if t.numel()]
+    if not wide:
+        return 0.0
+    norm = _gathered(wide).norm().item()
+    if 1e-15 < norm < math.inf:  # the squares of single precision are fine
+        return norm
+    largest = _gathered(wide, order=math.inf).max().item()
+    if not 0 < largest < math.inf:
+        return largest
+    return largest * _gathered([t / largest for t in wide]).norm().item()
+
+
+def _gathered(tensors: list[Tensor], order: float = 2.0) -> Tensor:
+    """Returns the norms of the tensors, on one device."""
+    return torch.stack([norm.to(tensors[0].device) for norm in torch._foreach_norm(tensors, order)])
 
 
 def _number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def _check_options(group: dict[str, Any]) -> None:
+def _check_options(group: dict[str, Any], least_factor: float | None = None) -> None:
+    """Checks a group's options; a schedule may take the factor down to `least_factor`."""
     _checks.non_negative("power", group["power"])
     _checks.positive("max_learning_rate", group["max_learning_rate"])
-    _checks.positive("factor", group["factor"])
+    if group["factor"] != least_factor:
+        _checks.positive("factor", group["factor"])
     _checks.fraction("momentum", group["momentum"])
     _checks.non_negative("weight_decay", group["weight_decay"])
     if not group["adapt"]:
-        _checks.positive("lr of a group with adapt=False", group["lr"])
+        _checks.positive("lr, which a group with adapt=False must have,", group["lr"])
 
 
-def _check_parameter(p: Tensor, finite_difference: bool) -> None:
-    if p.is_complex():
-        raise ValueError(f"params must be real, got {p.dtype}.")
-    if finite_difference and torch.finfo(p.dtype).bits < 32:
+def _check_parameter(p: Tensor, group: dict[str, Any]) -> None:
+    if not p.is_floating_point():
+        raise ValueError(f"params must be real floating-point numbers, got {p.dtype}.")
+    if hasattr(p, "device_mesh"):
+        raise ValueError("params must not be sharded (DTensor): DAL would measure each part alone.")
+    if group["curvature"] == "finite_difference" and torch.finfo(p.dtype).bits < 32:
         raise ValueError(
             f"a finite difference of {p.dtype} parameters is lost in rounding: use curvature='hvp', "
             "or keep the parameters in float32."
         )
+    if group["per_parameter"] and p.dtype == torch.float16:
+        raise ValueError("per_parameter needs more range than float16 has: use bfloat16 or float32.")
 
 
-def _refuse_other_writers(groups: list[dict[str, Any]]) -> None:
-    for i, group in enumerate(groups):
-        lr, ours = group["lr"], group["drift_learning_rate"]
-        if group["adapt"] and lr != ours and not math.isnan(ours):
-            raise RuntimeError(
-                f"somebody, perhaps a scheduler, set the lr of group {i} to {lr}, but DAL computes it. "
-                "Schedule the group's 'factor' or 'max_learning_rate', or give the group adapt=False."
-            )
+def _refuse_other_writers(group: dict[str, Any], index: int) -> None:
+    lr, ours = group["lr"], group["drift_learning_rate"]
+    if group["adapt"] and lr != ours and not math.isnan(ours):
+        raise RuntimeError(
+            f"somebody, perhaps a scheduler, set the lr of group {index} to {lr}, but DAL computes it: "
+            "schedule the group's 'factor' or 'max_learning_rate' instead."
+        )

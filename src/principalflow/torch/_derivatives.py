@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -33,7 +33,8 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Deriv
 
     def differentiate(closure: Closure, create_graph: bool) -> tuple[Tensor, Tensors]:
         loss = _loss(closure, params)
-        gradient = torch.autograd.grad(loss, params, create_graph=create_graph, allow_unused=True)
+        with _second_derivatives() if create_graph else nullcontext():
+            gradient = torch.autograd.grad(loss, params, create_graph=create_graph, allow_unused=True)
         _refuse_sparse(params, gradient)
         return loss.detach(), list(gradient)
 
@@ -43,11 +44,18 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Deriv
         value, gradient = differentiate(closure, keep_graph)
         loss, total = loss + value.cpu(), _add(total, [None if g is None else g.detach() for g in gradient])
         graph = gradient if keep_graph else graph
+    if all(g is None for g in total):
+        raise RuntimeError(
+            "the loss has no gradient by any parameter of this optimiser. Are they another model's, or behind a "
+            "checkpoint, which needs use_reentrant=False?"
+        )
 
     def hessian_times(direction: Tensors) -> Tensors:
         moving = [p for p, d in zip(params, direction, strict=True) if d is not None]
         products = _nothing(moving)
-        with random.replayed():
+        if not moving:
+            return direction
+        with nullcontext() if keep_graph else random.replayed():
             for closure in closures:
                 gradient = graph if keep_graph else differentiate(closure, create_graph=True)[1]
                 # A gradient that is constant, as of a linear loss, has no graph.
@@ -62,7 +70,10 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Deriv
 
 
 def by_finite_difference(closures: list[Closure], params: list[Tensor], again: bool) -> Derivatives:
-    """Derivatives from first ones alone; closures zero the gradients, call `backward` and return the loss."""
+    """Derivatives from first ones alone; closures zero the gradients, call `backward` and return the loss.
+
+    The arguments are those of `exactly`, and `again` changes nothing here: a product always runs the closures again.
+    """
     random = _RandomState(params)
 
     def differentiate() -> tuple[Tensor, Tensors]:
@@ -72,8 +83,12 @@ def by_finite_difference(closures: list[Closure], params: list[Tensor], again: b
                 p.grad = None
             with torch.enable_grad():
                 value = closure()
+            if value is None:
+                raise RuntimeError("the closure must return the loss, got None.")
             _refuse_sparse(params, [p.grad for p in params])
-            loss, total = loss + torch.as_tensor(value).detach().cpu(), _add(total, [p.grad for p in params])
+            # Clones, since some keep gradients in buffers of their own, which the next backward() overwrites.
+            part = [None if p.grad is None else p.grad.clone() for p in params]
+            loss, total = loss + torch.as_tensor(value).detach().cpu(), _add(total, part)
         return loss, total
 
     loss, here = differentiate()
@@ -81,6 +96,8 @@ def by_finite_difference(closures: list[Closure], params: list[Tensor], again: b
         raise RuntimeError("the closure left no gradients: with curvature='finite_difference' it must call backward().")
 
     def hessian_times(direction: Tensors) -> Tensors:
+        if all(d is None for d in direction):
+            return direction
         moving = [(p, p.clone(), d) for p, d in zip(params, direction, strict=True) if d is not None]
         try:
             for p, _, d in moving:
@@ -123,21 +140,29 @@ def _loss(closure: Closure, params: list[Tensor]) -> Tensor:
     with torch.enable_grad():
         loss = closure()
     for p, (gradient, version) in zip(params, before, strict=True):
-        same = p.grad is None or (p.grad is gradient and p.grad._version == version)
-        if not same and p.grad is not None and p.grad.any():
+        if p.grad is None or (p.grad is gradient and p.grad._version == version):
+            continue
+        if gradient is None or p.grad.any():  # zero_grad(set_to_none=False) leaves zeros
             raise RuntimeError(
                 "the closure called backward(). With curvature='hvp' it must only return the loss; "
                 "curvature='finite_difference' takes the usual closure."
             )
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise RuntimeError(f"the closure must return the loss, one number with its graph, got {loss!r}.")
+        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise RuntimeError(f"the closure must return the loss, one number with its graph, got {got}.")
     return loss
 
 
 def _pull_back(pairs: Sequence[tuple[Tensor, Tensor]], params: list[Tensor]) -> Tensors:
     gradients, directions = zip(*pairs, strict=True)
-    try:
+    with _second_derivatives():
         return list(torch.autograd.grad(gradients, params, grad_outputs=directions, allow_unused=True))
+
+
+@contextmanager
+def _second_derivatives() -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
         raise RuntimeError(
             "there is no second derivative, as is so for fused attention and compiled models: "
