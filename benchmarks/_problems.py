@@ -122,6 +122,7 @@ def torch_convolution(x, weights, bias):
     return functional.avg_pool2d(x, 2).permute(0, 2, 3, 1)
 
 
+CANCER_MLP = Network(((30, 32), (32, 32), (32, 2)), jax_dense, torch_dense)
 DIGITS_MLP = Network(((64, 32), (32, 32), (32, 10)), jax_dense, torch_dense)
 MLP = Network(((784, 100), (100, 100), (100, 100), (100, 10)), jax_dense, torch_dense)
 # Three 3x3 convolutions of 8, 16 and 32 channels, each followed by average pooling, and a linear layer.

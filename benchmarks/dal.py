@@ -37,8 +37,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _problems import DIGITS_MLP, MLP, STAND_IN, VGG, Data, Network, cifar10, mnist
-from sklearn.datasets import load_digits
+from _problems import CANCER_MLP, DIGITS_MLP, MLP, STAND_IN, VGG, Data, Network, cifar10, mnist
+from sklearn.datasets import load_breast_cancer, load_digits
 
 import principalflow as pf
 
@@ -199,8 +199,8 @@ class Problem(NamedTuple):
     batch: int | None = None
 
     @property
-    def on_digits(self) -> bool:
-        return self.network is DIGITS_MLP
+    def is_small(self) -> bool:
+        return self.network in (DIGITS_MLP, CANCER_MLP)
 
     def order(self, seed: int) -> np.ndarray | None:
         """Returns the samples of each step's batch, the same for all contenders; None for all samples."""
@@ -243,7 +243,7 @@ class Run(NamedTuple):
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SWEEP = Contender(optax.sgd)
 MOMENTUM_SWEEP = Contender(partial(optax.sgd, momentum=0.9))
-RECIPE: dict[str, Any] = dict(momentum=0.9, factor=0.5, average=0.9)
+RECIPE: dict[str, Any] = dict(momentum=0.9, factor=0.5, average=0.99)
 CONTENDERS = {
     "DAL": Contender(lambda _: pf.dal(), gradients=3),
     "DAL-0.5": Contender(lambda _: pf.dal(power=0.5), gradients=3),
@@ -259,10 +259,10 @@ CONTENDERS = {
     ),
 }
 # On the larger problems these, and the sweep with momentum, would take as long as everything else.
-ON_DIGITS = {
+ON_SMALL = {
     "DAL-0.25": Contender(lambda _: pf.dal(power=0.25), gradients=3),
     "DAL, every 10": Contender(lambda _: pf.dal(every=10), gradients=1.3),
-    "DAL, average": Contender(lambda _: pf.dal(average=0.9), gradients=3),
+    "DAL, average": Contender(lambda _: pf.dal(average=0.99), gradients=3),
     "DAL, per parameter": Contender(lambda _: pf.dal(per_parameter=True), gradients=3),
     "DAL, momentum": Contender(lambda _: pf.dal(momentum=0.9, factor=0.5), gradients=3),
     "DAL, momentum, factor 2": Contender(lambda _: pf.dal(momentum=0.9), gradients=3),
@@ -295,7 +295,7 @@ def comparison(seeds: int, scale: float) -> tuple[dict, list]:
         report(f"{problem.name}, the sweeps")
         sweep = run_sweep(problem, SWEEP, range(seeds))
         rows |= sweep_rows("SGD", sweep, problem.steps) | dict.fromkeys(missing, MISSING)
-        if problem.on_digits:
+        if problem.is_small:
             rows |= sweep_rows("SGD, momentum", run_sweep(problem, MOMENTUM_SWEEP, range(seeds)), problem.steps)
         facts = {"data": problem.train.source, "train": len(problem.train.labels), "test": len(problem.test.labels)}
         figures[problem.name] = {**facts, "steps": problem.steps, "seeds": seeds, "contenders": rows}
@@ -306,18 +306,27 @@ def comparison(seeds: int, scale: float) -> tuple[dict, list]:
 
 def problems(scale: float) -> list[Problem]:
     images, classes = load_digits(return_X_y=True)
-    pixels, labels = np.asarray(images, np.float32) / 16, np.asarray(classes, np.int64)
-    train, test = (Data(pixels[part], labels[part], "sklearn") for part in (slice(1200), slice(1200, None)))
+    digits = parted(np.asarray(images) / 16, classes, 1200)
+    table, kinds = load_breast_cancer(return_X_y=True)
+    measures = np.asarray(table)
+    cancer = parted((measures - measures[:400].mean(0)) / measures[:400].std(0), kinds, 400)
 
     def steps(full):
         return max(2, round(full * scale))
 
     return [
-        Problem("digits", DIGITS_MLP, train, test, steps(500)),
-        Problem("digits, batches of 64", DIGITS_MLP, train, test, steps(1000), batch=64),
+        Problem("digits", DIGITS_MLP, *digits, steps(500)),
+        Problem("digits, batches of 64", DIGITS_MLP, *digits, steps(1000), batch=64),
+        Problem("breast cancer, batches of 16", CANCER_MLP, *cancer, steps(400), batch=16),
         Problem("mnist", MLP, mnist(5000), mnist(2000, "t10k"), steps(150)),
         Problem("cifar10", VGG, cifar10(1000), cifar10(1000, "test_batch"), steps(50)),
     ]
+
+
+def parted(inputs: Any, labels: Any, size: int) -> tuple[Data, Data]:
+    """Returns the first `size` samples to train on, and the rest to test with."""
+    x, y = np.asarray(inputs, np.float32), np.asarray(labels, np.int64)
+    return Data(x[:size], y[:size], "sklearn"), Data(x[size:], y[size:], "sklearn")
 
 
 def run_sweep(problem: Problem, contender: Contender, seeds: range) -> dict[float, list[Run]]:
@@ -327,7 +336,7 @@ def run_sweep(problem: Problem, contender: Contender, seeds: range) -> dict[floa
 def run_all(problem: Problem, seeds: range) -> tuple[dict, list]:
     """Returns contender -> (a run per seed, the gradients of one), and who is missing."""
     runs, missing = {}, []
-    for name, contender in (CONTENDERS | (ON_DIGITS if problem.on_digits else {})).items():
+    for name, contender in (CONTENDERS | (ON_SMALL if problem.is_small else {})).items():
         report(f"{problem.name}, {name}")
         runs[name] = [train(problem, contender, seed) for seed in seeds], contender.gradients * problem.steps
     for name, contender in TORCH_CONTENDERS.items():

@@ -178,7 +178,8 @@ class DAL(torch.optim.Optimizer):
             p.grad = g
         along = {p: g for p, g in zip(params, gradient, strict=True) if p in adaptive and g is not None}
         length = _norm(along.values())
-        finite = math.isfinite(_norm(g for g in gradient if g is not None))
+        rest = _norm(g for p, g in zip(params, gradient, strict=True) if p not in along and g is not None)
+        finite = math.isfinite(length) and math.isfinite(rest)
         measured: float | dict[Tensor, Tensor] = math.nan
         if due and finite:
             measured = self._measure(params, along, length, hessian_times)
