@@ -11,7 +11,7 @@ import pytest
 
 import principalflow as pf
 
-pytest.importorskip("torch.optim", reason="PyTorch is not installed: pip install torch==2.13.0 runs these tests")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0 runs these tests")
 
 import torch
 from torch import nn
