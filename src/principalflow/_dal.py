@@ -36,7 +36,7 @@ class DALState(NamedTuple):
     Attributes:
         scale: The state of `scale_by_dal`.
         momentum: The velocity, if there is one.
-        nonfinite: How many updates were not finite, whether they were passed on or skipped.
+        nonfinite: How often the update or the curvature was not finite, whether it was passed on or skipped.
     """
 
     scale: ScaleByDALState
@@ -74,8 +74,8 @@ def dal(
         every: The curvature is measured every so many steps and kept in between, see `scale_by_dal`.
         average: The decay, in [0, 1), of a running average of the curvature, see `scale_by_dal`; None for none.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
-        skip_nonfinite: An update that is not finite becomes zero, and leaves the state as it was. By default it is
-            passed on. Either way `nonfinite` in the state counts it.
+        skip_nonfinite: Where the update or the curvature is not finite, the update is zero and the state stays as it
+            was. By default it is passed on. Either way `nonfinite` in the state counts it.
 
     Returns:
         An `optax.GradientTransformationExtraArgs`, whose state is a `DALState`.
