@@ -36,7 +36,7 @@ class DALState(NamedTuple):
     Attributes:
         scale: The state of `scale_by_dal`.
         momentum: The velocity, if there is one.
-        nonfinite: How often the update or the curvature was not finite, whether it was passed on or skipped.
+        nonfinite: How often the gradient or the curvature was not finite, whether it was passed on or skipped.
     """
 
     scale: ScaleByDALState
@@ -74,7 +74,7 @@ def dal(
         every: The curvature is measured every so many steps and kept in between, see `scale_by_dal`.
         average: The decay, in [0, 1), of a running average of the curvature, see `scale_by_dal`; None for none.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
-        skip_nonfinite: Where the update or the curvature is not finite, the update is zero and the state stays as it
+        skip_nonfinite: Where the gradient or the curvature is not finite, the update is zero and the state stays as it
             was. By default it is passed on. Either way `nonfinite` in the state counts it.
 
     Returns:
@@ -116,7 +116,7 @@ def dal(
             steps = jax.tree.map(lambda step, d: (step + weight_decay * d).astype(step.dtype), steps, decay)
         steps = jax.tree.map(jnp.negative, steps)
 
-        numbers = jax.tree.leaves((steps, scale.curvature))
+        numbers = jax.tree.leaves((scale.drift_learning_rate, scale.curvature))
         finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
         nonfinite = jnp.where(finite, state.nonfinite, optax.safe_increment(state.nonfinite))
         if skip_nonfinite:
@@ -253,6 +253,7 @@ def scale_by_dal(
             # A rate that is kept lets the sharpest directions grow, and nothing would hold them before the next
             # measurement; so until then no step is longer than the measured one.
             brake = jnp.where(size > length, length / size, 1)
+        brake = jnp.where(jnp.isfinite(size), brake, jnp.nan)  # updates that are not finite have no rate that is
         rate = jax.tree.map(lambda c: (jnp.minimum(factor / c**power, max_learning_rate) * brake).astype(c.dtype), c)
         state = ScaleByDALState(optax.safe_increment(state.count), c, rate, length)
         return _scaled(updates, rate, per_parameter), state
@@ -325,11 +326,16 @@ def _over(tree: PyTree, length: Array) -> PyTree:
 
 
 def _norm(tree: PyTree) -> Array:
-    """Returns the Euclidean norm, in single precision at least, without overflow on the way."""
+    """Returns the Euclidean norm, in single precision at least, without overflow or underflow on the way."""
     tree = optax.tree.cast(tree, _wide(tree))
-    largest = optax.tree.norm(tree, ord="inf")
-    unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return unit * optax.tree.norm(jax.tree.map(lambda u: u / unit, tree))
+    norm = optax.tree.norm(tree)
+
+    def scaled() -> Array:
+        largest = optax.tree.norm(tree, ord="inf")
+        unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+        return unit * optax.tree.norm(jax.tree.map(lambda u: u / unit, tree))
+
+    return _if((norm > 1e-15) & (norm < jnp.inf), lambda: norm, scaled)  # the squares of single precision are fine
 
 
 def _wide(tree: PyTree) -> Any:
