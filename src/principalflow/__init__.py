@@ -1,6 +1,6 @@
 """principalflow: the dynamics of gradient descent, in continuous time."""
 
-from principalflow import drift, flows, functions, plot, spectrum, stability
+from principalflow import drift, flows, functions, models, plot, spectrum, stability
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow.descent import Path, descend
@@ -27,6 +27,7 @@ __all__ = [
     "flows",
     "functions",
     "integrate",
+    "models",
     "plot",
     "scale_by_dal",
     "spectrum",

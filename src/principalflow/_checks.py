@@ -1,5 +1,6 @@
 """Checks of arguments: every error names the argument, what was given and what is needed."""
 
+import difflib
 import math
 import warnings
 from collections.abc import Sequence
@@ -63,10 +64,12 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Raises unless `value` is one of `choices`."""
+    """Raises unless `value` is one of `choices`; the message guesses which was meant."""
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}.")
+        nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
+        guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}.{guess}")
 
 
 def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:

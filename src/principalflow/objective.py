@@ -40,8 +40,8 @@ class Objective(eqx.Module):
             True to vouch for it, as for a loss that is holomorphic piece by piece.
 
     Raises:
-        ValueError: For no or non-finite parameters, empty or ragged data, chunk below 1, or a loss
-            that doesn't return a scalar.
+        ValueError: For no or non-finite parameters, empty or ragged data, chunk below 1, chunks with a layer that
+            needs the whole batch (`models.BatchNorm`), or a loss that doesn't return a scalar.
 
     Example:
         >>> import jax.numpy as jnp
@@ -81,6 +81,8 @@ class Objective(eqx.Module):
         self._data = _checked_data(data)
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = holomorphic
+        if self.in_chunks:
+            _refuse_batch_statistics(params)
         self._check_scalar_loss()
 
     def unravel(self, theta: Vector) -> PyTree:
@@ -359,6 +361,15 @@ def _flatten(params: PyTree) -> tuple[Vector, Callable, PyTree]:
     theta, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), floating))
     _checks.finite("params", theta)
     return theta, unravel, rest
+
+
+def _refuse_batch_statistics(params: PyTree) -> None:
+    needs = lambda node: getattr(node, "needs_whole_batch", False)  # noqa: E731
+    if any(map(needs, jax.tree.leaves(params, is_leaf=needs))):
+        raise ValueError(
+            "chunk must be None for a network with batch normalisation: its mean and variance are those of the whole "
+            'batch, and chunks would each have their own, which is another loss. Use normalization="group" or "none".'
+        )
 
 
 def _checked_data(data: Any) -> PyTree:

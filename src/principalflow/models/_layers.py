@@ -1,0 +1,238 @@
+"""Layers: linear, convolution, normalisation, pooling. All take batches, images as (N, height, width, channels)."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Inexact, PRNGKeyArray
+
+from principalflow import _checks
+
+Normalization = Literal["none", "batch", "group"]
+Pooling = Literal["average", "max"]
+Images = Inexact[Array, "N H W C"]
+
+NORMALIZATIONS = get_args(Normalization)
+POOLINGS = get_args(Pooling)
+
+# elu is the paper's. It and relu have a kink in a derivative, so complex flows refuse them; the others are holomorphic.
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "elu": jax.nn.elu,
+    "tanh": jnp.tanh,
+    "softplus": jax.nn.softplus,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=True),  # the exact one needs erf, which JAX has for real numbers only
+    "relu": jax.nn.relu,
+}
+
+# Channels that share one mean and variance in `GroupNorm` (Wu and He 2018 recommend 16).
+_GROUP_CHANNELS = 16
+_VARIANCE_FLOOR = 1e-5
+
+
+class Linear(eqx.Module):
+    r"""$x \mapsto x W + b$.
+
+    Weights start normal with standard deviation $\text{gain}/\sqrt{\text{inputs}}$, biases at zero.
+    """
+
+    weight: Inexact[Array, "inputs outputs"]
+    bias: Inexact[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, key: PRNGKeyArray, gain: float = 1.0, dtype: Any = None):
+        self.weight = _normal(key, (inputs, outputs), inputs, gain, dtype)
+        self.bias = jnp.zeros(outputs, dtype)
+
+    def __call__(self, x: Inexact[Array, "N inputs"]) -> Inexact[Array, "N outputs"]:
+        """Returns the outputs."""
+        return x @ self.weight + self.bias
+
+
+class Conv(eqx.Module):
+    r"""A convolution of images (N, height, width, channels), padded so that stride 1 keeps their size.
+
+    On CPUs, and for complex numbers, it is the matrix product of all patches with the kernel: XLA's own convolution is
+    several times slower there. On accelerators it is `lax.conv`. Both agree to rounding.
+
+    Weights start normal with standard deviation $\text{gain}/\sqrt{\text{size}^2\,\text{inputs}}$, biases at zero.
+
+    Args:
+        inputs: Channels that come in.
+        outputs: Channels that go out.
+        size: The side of the kernel, odd.
+        stride: Take every so manieth position.
+        key: For the weights.
+        bias: Whether a bias is added.
+        gain: Scales the weights.
+        dtype: The parameters' dtype; None for JAX's default.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> conv = pf.models.Conv(3, 8, size=3, stride=2, key=jax.random.key(0))
+        >>> conv(jnp.ones((1, 9, 9, 3))).shape
+        (1, 5, 5, 8)
+    """
+
+    weight: Inexact[Array, "size size inputs outputs"]
+    bias: Inexact[Array, " outputs"] | None
+    stride: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        size: int,
+        key: PRNGKeyArray,
+        stride: int = 1,
+        bias: bool = True,
+        gain: float = 1.0,
+        dtype: Any = None,
+    ):
+        if _checks.whole("size", size, least=1) % 2 == 0:
+            raise ValueError(f"size must be odd, so that the kernel has a middle, got {size}.")
+        self.weight = _normal(key, (size, size, inputs, outputs), size * size * inputs, gain, dtype)
+        self.bias = jnp.zeros(outputs, dtype) if bias else None
+        self.stride = _checks.whole("stride", stride, least=1)
+
+    def __call__(self, x: Images) -> Images:
+        """Returns the convolved images."""
+        if jax.default_backend() == "cpu" or jnp.iscomplexobj(x) or jnp.iscomplexobj(self.weight):
+            y = convolve_by_patches(x, self.weight, self.stride)
+        else:
+            y = convolve_by_xla(x, self.weight, self.stride)
+        return y if self.bias is None else y + self.bias
+
+
+def convolve_by_patches(x: Images, weight: Array, stride: int) -> Images:
+    """Returns all patches, side by side in one matrix, times the kernel."""
+    size, _, inputs, outputs = weight.shape
+    samples, height, width, _ = x.shape
+    if size > 1:
+        reach = size // 2
+        x = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
+    shifted = [x[:, i : i + height : stride, j : j + width : stride] for i in range(size) for j in range(size)]
+    patches = jnp.concatenate(shifted, axis=-1)
+    rows, columns = patches.shape[1:3]
+    y = patches.reshape(-1, size * size * inputs) @ weight.reshape(-1, outputs)
+    return y.reshape(samples, rows, columns, outputs)
+
+
+def convolve_by_xla(x: Images, weight: Array, stride: int) -> Images:
+    """Returns XLA's convolution with the same padding."""
+    reach = weight.shape[0] // 2
+    return lax.conv_general_dilated(
+        x, weight, (stride, stride), [(reach, reach), (reach, reach)], dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+class BatchNorm(eqx.Module):
+    r"""$\gamma\,(x - \mu)/\sqrt{\sigma^2 + 10^{-5}} + \beta$ with each channel's mean and variance over the batch.
+
+    There are no running averages: training and evaluation alike use the batch at hand, so the loss is a function of the
+    parameters and the data alone, and an output depends on the batch it is computed in. For the same reason the batch
+    can't be taken in chunks, and `Objective(..., chunk=...)` refuses to.
+    """
+
+    scale: Inexact[Array, " channels"]
+    shift: Inexact[Array, " channels"]
+    needs_whole_batch: bool = eqx.field(static=True)
+
+    def __init__(self, channels: int, dtype: Any = None):
+        self.scale, self.shift = jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
+        self.needs_whole_batch = True
+
+    def __call__(self, x: Images) -> Images:
+        """Returns the normalised images."""
+        return _standardized(x, (0, 1, 2)) * self.scale + self.shift
+
+
+class GroupNorm(eqx.Module):
+    r"""As `BatchNorm`, with mean and variance over each image's positions and groups of 16 channels (Wu and He 2018).
+
+    Images don't see each other, so it works with chunks. Where 16 doesn't divide the channels, groups are larger.
+    """
+
+    scale: Inexact[Array, " channels"]
+    shift: Inexact[Array, " channels"]
+    groups: int = eqx.field(static=True)
+
+    def __init__(self, channels: int, dtype: Any = None):
+        self.scale, self.shift = jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
+        most = max(channels // _GROUP_CHANNELS, 1)
+        self.groups = max(groups for groups in range(1, most + 1) if channels % groups == 0)
+
+    def __call__(self, x: Images) -> Images:
+        """Returns the normalised images."""
+        grouped = x.reshape(*x.shape[:3], self.groups, -1)
+        return _standardized(grouped, (1, 2, 4)).reshape(x.shape) * self.scale + self.shift
+
+
+class ConvNorm(eqx.Module):
+    """A convolution and its normalisation; without one the convolution has a bias."""
+
+    conv: Conv
+    norm: BatchNorm | GroupNorm | None
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        size: int,
+        key: PRNGKeyArray,
+        stride: int,
+        normalization: Normalization,
+        gain: float,
+        dtype: Any,
+    ):
+        self.conv = Conv(inputs, outputs, size, key, stride, normalization == "none", gain, dtype)
+        kinds = {"none": lambda *_: None, "batch": BatchNorm, "group": GroupNorm}
+        self.norm = kinds[normalization](outputs, dtype)
+
+    def __call__(self, x: Images) -> Images:
+        """Returns the images convolved and normalised."""
+        x = self.conv(x)
+        return x if self.norm is None else self.norm(x)
+
+
+def pool(x: Images, kind: Pooling, size: int = 2, stride: int = 2) -> Images:
+    """Returns the mean or maximum of windows; what doesn't fill a window at the far edges is left out."""
+    samples, height, width, channels = x.shape
+    if kind == "average" and size == stride:  # the same by reshaping, which is quicker and has quick derivatives
+        rows, columns = height // size, width // size
+        x = x[:, : rows * size, : columns * size].reshape(samples, rows, size, columns, size, channels)
+        return x.mean((2, 4))
+    starts = [(i, j) for i in range(size) for j in range(size)]
+    rows, columns = ((length - size) // stride * stride + 1 for length in (height, width))
+    shifted = [x[:, i : i + rows : stride, j : j + columns : stride] for i, j in starts]
+    return sum(shifted[1:], shifted[0]) / len(starts) if kind == "average" else jnp.max(jnp.stack(shifted), axis=0)
+
+
+def channels(width: float, *counts: int) -> list[int]:
+    """Returns the numbers of channels times the width multiplier, at least 1 each."""
+    return [max(round(_checks.positive("width", width) * count), 1) for count in counts]
+
+
+def check_images(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Returns (height, width, channels), or raises a ValueError that explains what is needed."""
+    if len(input_shape) != 3 or min(input_shape) < 1:
+        raise ValueError(
+            f"input_shape must be (height, width, channels) for a convolutional network, got {tuple(input_shape)}. "
+            "Tables of features need an MLP."
+        )
+    height, width, depth = input_shape
+    return height, width, depth
+
+
+def _standardized(x: Array, axes: tuple[int, ...]) -> Array:
+    centred = x - x.mean(axes, keepdims=True)
+    # The plain square, without a modulus, so that it is holomorphic.
+    return centred / jnp.sqrt((centred * centred).mean(axes, keepdims=True) + _VARIANCE_FLOOR)
+
+
+def _normal(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int, gain: float, dtype: Any) -> Array:
+    scale = _checks.positive("gain", gain) / math.sqrt(inputs)
+    return scale * jax.random.normal(key, shape, dtype or float)
