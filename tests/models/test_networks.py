@@ -29,7 +29,7 @@ def shapes(name, **options):
     ("model", "parameters"),
     [
         # Weights, biases and the linear layer of 512 x 10 + 10, by hand from the tables of the papers.
-        ("vgg11", 9_220_480 + 2_752 + 5_130),
+        ("vgg11", 9_217_728 + 2_752 + 5_130),
         ("vgg16", 14_710_464 + 4_224 + 5_130),
     ],
 )
@@ -76,22 +76,21 @@ def test_networks_of_smooth_activations_are_holomorphic(name, activation):
     theta, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf.astype(complex), model))
     theta = theta + 0.05j * random.standard_normal(theta.size)
     value = jax.jit(lambda t: pf.models.loss("cross-entropy")(unravel(t), batch))
-    direction, step = random.standard_normal(theta.size), 1e-5
-    along = (value(theta + step * direction) - value(theta - step * direction)) / (2 * step)
-    upwards = (value(theta + 1j * step * direction) - value(theta - 1j * step * direction)) / (2 * step)
-    np.testing.assert_allclose(upwards, 1j * along, rtol=1e-6)
+    along = lambda direction: jax.jvp(value, (theta,), (direction,))[1]  # noqa: E731
+    direction = jnp.asarray(random.standard_normal(theta.size), complex)
+    np.testing.assert_allclose(along(1j * direction), 1j * along(direction), rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["mlp", "vgg11", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "vgg11"])
 def test_the_principal_flow_takes_a_network(name):
     options = {} if name == "mlp" else {"normalization": "group"}
     random = np.random.default_rng(0)
     data = (random.standard_normal((4, 8, 8, 1)), np.array([0, 2, 1, 0]))
     objective = pf.Objective(pf.models.loss(), small(name, activation="tanh", **options), data)
-    velocity = pf.flows.Principal(1e-3).field(objective, objective.theta)
+    velocity = pf.flows.Principal(1e-6).field(objective, objective.theta)
     # Far below the edge the principal flow is the gradient flow, up to h lambda.
     gradient = objective.gradient(objective.theta)
-    assert float(jnp.linalg.norm(velocity.real + gradient) / jnp.linalg.norm(gradient)) < 0.05
+    assert float(jnp.linalg.norm(velocity.real + gradient) / jnp.linalg.norm(gradient)) < 0.01
 
 
 @pytest.mark.parametrize("name", ["vgg11", "resnet18"])
@@ -115,7 +114,7 @@ def test_group_normalisation_in_chunks_is_that_of_the_whole_batch():
 def test_resnets_start_with_outputs_of_order_one(normalization):
     model = pf.models.ResNet((16, 16, 3), 10, KEY, width=0.25, normalization=normalization)
     outputs = model(jnp.asarray(np.random.default_rng(0).standard_normal((8, 16, 16, 3))))
-    assert 0.05 < float(jnp.std(outputs)) < 5
+    assert 0.1 < float(jnp.std(outputs)) < 3
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Inexact, PRNGKeyArray
 
 from principalflow import _checks
@@ -31,6 +33,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 # Channels that share one mean and variance in `GroupNorm` (Wu and He 2018 recommend 16).
 _GROUP_CHANNELS = 16
 _VARIANCE_FLOOR = 1e-5
+_DRAWN_AT_ONCE = 16384
 
 
 class Linear(eqx.Module):
@@ -234,5 +237,13 @@ def _standardized(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _normal(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int, gain: float, dtype: Any) -> Array:
+    """Returns normal numbers, drawn in blocks of one size: to compile for every shape would take seconds."""
     scale = _checks.positive("gain", gain) / math.sqrt(inputs)
-    return scale * jax.random.normal(key, shape, dtype or float)
+    size, xp = math.prod(shape), jnp if isinstance(key, Tracer) else np
+    blocks = [_draw(key, index) for index in range(-(-size // _DRAWN_AT_ONCE))]
+    return jnp.asarray(scale * xp.concatenate(blocks)[:size].reshape(shape), dtype or float)
+
+
+@jax.jit
+def _draw(key: PRNGKeyArray, index: int) -> Array:
+    return jax.random.normal(jax.random.fold_in(key, index), (_DRAWN_AT_ONCE,), jnp.float32)
