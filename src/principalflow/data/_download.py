@@ -1,0 +1,88 @@
+"""Downloads over HTTPS that can be resumed and are checked."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from http.client import HTTPException
+from pathlib import Path
+from urllib import request
+from urllib.error import HTTPError
+
+from principalflow._progress import progress
+
+_CHUNK = 2**18
+_SECONDS = 30  # without an answer
+
+
+class DataError(OSError):
+    """The files of a data set are missing or damaged, or can't be downloaded."""
+
+
+def https_opener() -> request.OpenerDirector:
+    """Returns what opens addresses: an http:// one, or a redirect to one, is unknown to it."""
+    opener = request.OpenerDirector()
+    for handler in (
+        request.ProxyHandler,
+        request.HTTPSHandler,
+        request.HTTPDefaultErrorHandler,
+        request.HTTPRedirectHandler,
+        request.HTTPErrorProcessor,
+        request.UnknownHandler,
+    ):
+        opener.add_handler(handler())
+    return opener
+
+
+def download(urls: Sequence[str], target: Path, md5: str, shown: bool | None = None) -> None:
+    """Downloads one file from the first address that has it; what breaks off is resumed by the next call.
+
+    Args:
+        urls: Where it is, one after the other.
+        target: Where it goes, once it is complete; until then it is beside it with `.part` at the end.
+        md5: Its digest.
+        shown: Whether progress is shown; None for where there is a terminal.
+
+    Raises:
+        DataError: If no address gave the file.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    failures = []
+    for url in urls:
+        try:
+            _append(url, part, shown)
+        except (OSError, HTTPException) as error:
+            failures.append(f"{url}: {error}")
+            continue
+        with part.open("rb") as file:
+            found = hashlib.file_digest(file, "md5").hexdigest()
+        if found == md5:
+            os.replace(part, target)
+            return
+        part.unlink()
+        failures.append(f"{url}: md5 {found} instead of {md5}; what was downloaded is removed")
+    raise DataError("; ".join(failures))
+
+
+def _append(url: str, part: Path, shown: bool | None) -> None:
+    """Adds to the part what it lacks."""
+    have = part.stat().st_size if part.exists() else 0
+    asked = request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = https_opener().open(asked, timeout=_SECONDS)
+    except HTTPError as error:
+        if error.code == 416:  # nothing is left to send
+            error.close()
+            return
+        raise
+    with response:
+        if response.status != 206:
+            have = 0  # the server sends all of it
+        total = have + int(response.headers.get("Content-Length", 0))
+        with part.open("ab" if have else "wb") as file, progress(total // 1024, shown) as advance:
+            while chunk := response.read(_CHUNK):
+                file.write(chunk)
+                have += len(chunk)
+                advance(have // 1024, f"KiB of {part.stem}")
+    if have < total:
+        raise ConnectionError(f"broke off after {have} of {total} bytes; the next attempt goes on from there")
