@@ -1,6 +1,6 @@
 """principalflow: the dynamics of gradient descent, in continuous time."""
 
-from principalflow import drift, flows, functions, models, plot, spectrum, stability
+from principalflow import data, drift, flows, functions, models, plot, runs, spectrum, stability
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow.descent import Path, descend
@@ -22,6 +22,7 @@ __all__ = [
     "Solution",
     "compare",
     "dal",
+    "data",
     "descend",
     "drift",
     "flows",
@@ -29,6 +30,7 @@ __all__ = [
     "integrate",
     "models",
     "plot",
+    "runs",
     "scale_by_dal",
     "spectrum",
     "stability",

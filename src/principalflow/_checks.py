@@ -3,7 +3,7 @@
 import difflib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -67,9 +67,14 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raises unless `value` is one of `choices`; the message guesses which was meant."""
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        nearest = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
-        guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}.{guess}")
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}.{did_you_mean(str(value), choices)}")
+
+
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """Returns a question with the name nearest to what was given, to end an error with; nothing if none is near."""
+    by_lower_case = {name.lower(): name for name in names}
+    nearest = difflib.get_close_matches(given.lower(), by_lower_case, n=1, cutoff=0.5)
+    return f" Did you mean {by_lower_case[nearest[0]]!r}?" if nearest else ""
 
 
 def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:

@@ -7,13 +7,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from principalflow._checks import did_you_mean
 from principalflow._table import table
 from principalflow.data import _cifar10, _mnist
 from principalflow.data._csv_file import csv
 from principalflow.data._dataset import Dataset, Request
 from principalflow.data._files import Files
 from principalflow.data._image_folder import image_folder
-from principalflow.data._names import did_you_mean
 from principalflow.data._tables import bundled, sklearn_datasets
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from principalflow._checks import did_you_mean
 from principalflow.data._dataset import Dataset, Request
-from principalflow.data._names import did_you_mean
 from principalflow.data._tables import from_table
 
 _MISSING = {"", "?", "na", "n/a", "nan", "null"}

@@ -1,0 +1,70 @@
+"""Run directories for other programs: parquet, CSV, TensorBoard."""
+
+import numbers
+import os
+from pathlib import Path
+from typing import Any
+
+from principalflow import _checks
+from principalflow.runs._load import find, load
+
+FORMATS = ("parquet", "csv", "tensorboard")
+
+
+def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = None) -> Path:  # noqa: A002
+    """Writes the metrics of a run, or of the runs of a sweep, in another format.
+
+    Args:
+        path: A run directory, or a folder of them.
+        to: The file; for TensorBoard the log folder, in which each run of a sweep gets one of its own.
+        format: "parquet", "csv" or "tensorboard"; None to tell it from the name of `to`.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        ValueError: For an unknown format.
+        RunError: As `load` does.
+
+    Example:
+        >>> import pathlib, tempfile, principalflow as pf
+        >>> with pf.runs.create(tempfile.mkdtemp(), {}) as run:
+        ...     run.append({"step": 0, "loss": 2.5})
+        >>> print(pf.runs.export(run.path, run.path / "metrics.csv").read_text())
+        step,loss
+        0,2.5
+    """
+    to = Path(to)
+    kind = format or {".parquet": "parquet", ".csv": "csv"}.get(to.suffix, "tensorboard")
+    _checks.one_of("format", kind, FORMATS)
+    if kind == "tensorboard":
+        for run in find(path):
+            _write_events(load(run), to if run == Path(path) else to / run.name)
+        return to
+    frame = load(path)
+    frame.attrs = {}
+    if "events" in frame:
+        frame["events"] = frame["events"].map(lambda events: "; ".join(events or ()))
+    to.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(to, index=False) if kind == "parquet" else frame.to_csv(to, index=False)
+    return to
+
+
+def _write_events(frame: Any, folder: Path) -> None:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ImportError("TensorBoard's files need tensorboardX: pip install 'principalflow[reproduce]'.") from error
+    with SummaryWriter(str(folder)) as writer:
+        for row in frame.to_dict("records"):
+            add_row(writer, row)
+
+
+def add_row(writer: Any, row: dict[str, Any]) -> None:
+    """Adds a row to a TensorBoard writer: numbers as scalars, events as text."""
+    step = int(row["step"])
+    for name, value in row.items():
+        if isinstance(value, numbers.Real) and name != "step" and value == value:
+            writer.add_scalar(f"principalflow/{name}", float(value), step)
+    for event in row.get("events") or ():
+        writer.add_text("principalflow/events", event, step)

@@ -1,0 +1,77 @@
+"""Run directories as tables."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from principalflow.runs import _directory
+from principalflow.runs._directory import CONFIG, RunError
+
+
+def find(path: str | os.PathLike) -> list[Path]:
+    """Returns the run directories at `path`: itself, or those right below it, as a sweep leaves them, by name.
+
+    Raises:
+        RunError: If there are none.
+    """
+    path = Path(path)
+    if (path / CONFIG).exists():
+        return [path]
+    runs = sorted(item.parent for item in path.glob(f"*/{CONFIG}"))
+    if not runs:
+        raise RunError(f"{path} is not a run directory, and has none right below it.")
+    return runs
+
+
+def load(path: str | os.PathLike) -> Any:
+    """Returns the metrics of a run, or of the runs of a sweep, as a pandas DataFrame.
+
+    Args:
+        path: A run directory, or a folder of them.
+
+    Returns:
+        One row for each recorded step, NaN where a column was not recorded. For one run, `frame.attrs` has `config`,
+        `status`, `message` and `path`; for several, a first column `run` has their names, and `attrs["runs"]` these
+        attributes for each.
+
+    Raises:
+        RunError: If there is no run, or its metrics are damaged before their last line; a torn last line is left out
+            with a `RunWarning`.
+
+    Example:
+        >>> import tempfile, principalflow as pf
+        >>> with pf.runs.create(tempfile.mkdtemp(), {"seed": 0}) as run:
+        ...     run.append({"step": 0, "loss": 2.5})
+        >>> frame = pf.runs.load(run.path)
+        >>> frame.attrs["status"], frame.attrs["config"]
+        ('done', {'seed': 0})
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("runs.load needs pandas: pip install 'principalflow[reproduce]'.") from error
+    paths = find(path)
+    if paths == [Path(path)]:
+        return _frame(pandas, paths[0])
+    frames = {item.name: _frame(pandas, item) for item in paths}
+    attrs = {name: dict(frame.attrs) for name, frame in frames.items()}
+    for name, frame in frames.items():
+        frame.attrs.clear()
+        frame.insert(0, "run", name)
+    together = pandas.concat(frames.values(), ignore_index=True)
+    together.attrs["runs"] = attrs
+    return together
+
+
+def _frame(pandas: Any, path: Path) -> Any:
+    frame = pandas.DataFrame(list(_directory.read_rows(path)))
+    if "events" in frame:  # a list of sentences, or nothing
+        frame["events"] = frame["events"].astype(object).where(frame["events"].notna(), None)
+    status = _directory.read_status(path)
+    frame.attrs = {
+        "config": _directory.read_config(path),
+        "status": status["status"],
+        "message": status["message"],
+        "path": str(path),
+    }
+    return frame
