@@ -1,0 +1,123 @@
+"""A run in words, and runs side by side."""
+
+from collections.abc import Callable
+from typing import SupportsFloat
+
+import numpy as np
+
+from principalflow.report._run import SCALED, Run
+
+_NONE = "none"
+_STATUS = {
+    "running": "The run is still going",
+    "done": "The run is done",
+    "diverged": "The run diverged",
+    "interrupted": "The run was interrupted",
+}
+
+
+def sentences(run: Run) -> list[str]:
+    """Returns what a reader wants to know first."""
+    told = [_status(run), _steps(run), _loss(run), _divergence(run), _sharpness(run), _rises(run)]
+    return [sentence for sentence in told if sentence]
+
+
+def comparison(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
+    """Returns the head and rows of a table: the options that differ, and how each run ended."""
+    options = dict.fromkeys(option for run in runs for option in run.config)
+    differing = [option for option in options if len({run.config.get(option) for run in runs}) > 1]
+    head = ["run", *differing, "final loss", "smallest loss", "largest h λ₀", "status"]
+    return head, [
+        [
+            run.name,
+            *(run.config.get(option, _NONE) for option in differing),
+            _number(run.columns["loss"][-1]) if np.isfinite(run.columns["loss"][-1]) else "not finite",
+            _extreme(np.min, run, "loss"),
+            _extreme(np.max, run, SCALED.format(0)),
+            run.status or _NONE,
+        ]
+        for run in runs
+    ]
+
+
+def _status(run: Run) -> str:
+    status, message = _STATUS.get(run.status, ""), run.message.strip().rstrip(".")
+    if status and message.startswith(run.status):  # "interrupted at step 4 of 9"
+        return f"{status}{message.removeprefix(run.status)}."
+    told = ": ".join(part for part in (status, message) if part)
+    return f"{told}." if told else ""
+
+
+def _steps(run: Run) -> str:
+    steps = run.columns["step"]
+    if len(steps) == 1:
+        return f"1 row was recorded, at step {_whole(steps[0])}."
+    return f"{_whole(len(steps))} rows were recorded, from step {_whole(steps[0])} to step {_whole(steps[-1])}."
+
+
+def _loss(run: Run) -> str:
+    finite = np.isfinite(run.columns["loss"])
+    steps, losses = run.columns["step"][finite], run.columns["loss"][finite]
+    if not len(losses):
+        return "No loss is a finite number."
+    if len(losses) == 1:
+        return f"The loss was {_number(losses[0])}."
+    smallest = np.argmin(losses)
+    first, last = (f"{_number(losses[i])} at step {_whole(steps[i])}" for i in (0, -1))
+    lowest = f"{_number(losses[smallest])}, at step {_whole(steps[smallest])}"
+    verb = "rose" if losses[-1] > losses[0] else "fell" if losses[-1] < losses[0] else "went"
+    return f"The loss {verb} from {first} to {last}; its smallest value was {lowest}."
+
+
+def _divergence(run: Run) -> str:
+    steps = run.columns["step"][~np.isfinite(run.columns["loss"])]
+    return f"At step {_whole(steps[0])} the loss was no longer a finite number." if len(steps) else ""
+
+
+def _sharpness(run: Run) -> str:
+    steps, scaled, eigenvalues, h = run.recorded("step", SCALED.format(0), "eigenvalue_0", "learning_rate")
+    above = np.flatnonzero(scaled > 2)
+    records = _count(len(scaled), "record", "records")
+    if not len(scaled):
+        return ""
+    if not len(above):
+        largest = np.argmax(scaled)
+        where = f"{_number(scaled[largest])}, at step {_whole(steps[largest])}"
+        return f"λ₀ was above 2/h in none of {records}; the largest h λ₀ was {where}."
+    first = above[0]
+    when = f"first passed 2/h at step {_whole(steps[first])}" if first else "was above 2/h at the first record"
+    values = f"{_number(eigenvalues[first])} against {_number(2 / h[first])}"
+    return f"λ₀ {when}: {values}. It was above 2/h in {len(above):,} of {records} ({len(above) / len(scaled):.0%})."
+
+
+def _rises(run: Run) -> str:
+    changes, *_ = run.recorded("loss_change")
+    if not len(changes):
+        return ""
+    rises = np.count_nonzero(changes > 0)
+    steps = _count(len(changes), "recorded step", "recorded steps")
+    if not rises:
+        return f"None of {steps} raised the loss."
+    told = f"{_whole(rises)} of {steps} raised the loss"
+    paired, scaled = run.recorded("loss_change", SCALED.format(0))
+    if not len(paired):
+        return f"{told}."
+    return f"{told}, {_whole(np.count_nonzero((paired > 0) & (scaled > 2)))} of them with λ₀ above 2/h."
+
+
+def _extreme(which: Callable[[np.ndarray], float], run: Run, column: str) -> str:
+    (values,) = run.recorded(column)
+    finite = values[np.isfinite(values)]
+    return _number(which(finite)) if len(finite) else _NONE
+
+
+def _number(value: SupportsFloat) -> str:
+    return f"{float(value):.4g}"
+
+
+def _whole(value: SupportsFloat) -> str:
+    return f"{float(value):,.0f}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{_whole(number)} {one if number == 1 else many}"

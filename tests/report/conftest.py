@@ -1,0 +1,34 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+
+@pytest.fixture
+def frame():
+    """Ten steps, recorded at the even ones: λ₀ is above 2/h = 40 at steps 4 and 6; steps 4 and 8 raise the loss."""
+    record = np.where(np.arange(10) % 2 == 0, 1.0, np.nan)
+    run = pd.DataFrame(
+        {
+            "step": np.arange(10),
+            "loss": [2.0, 1.5, 1.2, 1.0, 0.9, 1.1, 0.8, 0.5, 0.6, 0.7],
+            "learning_rate": 0.05,
+            "eigenvalue_0": [10.0, np.nan, 30.0, np.nan, 44.0, np.nan, 42.0, np.nan, 36.0, np.nan],
+            "eigenvalue_1": 5 * record,
+            "coefficient_0_real": [-1.0, np.nan, -0.5, np.nan, 0.3, np.nan, 0.1, np.nan, -0.2, np.nan],
+            "coefficient_1_real": -record,
+            "regime_0": ["real stable" if recorded == 1 else None for recorded in record],
+            "loss_change": [-0.5, np.nan, -0.2, np.nan, 0.2, np.nan, -0.3, np.nan, 0.1, np.nan],
+            "loss_change_discrete": [-0.4, np.nan, -0.2, np.nan, 0.3, np.nan, -0.3, np.nan, 0.1, np.nan],
+            "loss_change_continuous": [-0.6, np.nan, -0.2, np.nan, 0.2, np.nan, -0.3, np.nan, 0.1, np.nan],
+            "drift_estimate": 0.01 * record,
+            "products": 8 * record,
+            "seconds": np.arange(10) / 10,
+            "events": [None] * 4 + [["lambda_0 crossed 2/h at step 4: 44 against 40"]] + [None] * 5,
+        }
+    )
+    run.attrs = {
+        "config": {"rate": 0.05, "network": {"width": 32}},
+        "status": "done",
+        "message": "completed 9 steps",
+    }
+    return run

@@ -1,0 +1,129 @@
+"""The page in a browser, Chromium without a window."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from principalflow import report
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+
+DARK = "--blink-settings=preferredColorScheme=0"
+MOUSE = "--blink-settings=primaryHoverType=2,availableHoverTypes=2"
+PLOTS = "document.querySelectorAll('.js-plotly-plot:has(svg.main-svg .scatterlayer path)').length"
+RANGES = "figures.map(({ canvas }) => canvas.layout.xaxis.range)"
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """Opens the page of some runs, and returns what `script` evaluates to in it and what the console complains of."""
+
+    def browsed(runs, script="null", *options, before="", width=1000):
+        path = report.write(runs, tmp_path / "report.html")
+        # Text rather than the DOM carries the answer out of the frame of a narrow page.
+        answer = f"<script>(async () => parent.postMessage(JSON.stringify(await {script}), '*'))()</script>"
+        page = path.read_text(encoding="utf-8").replace("</body>", f"{before}{answer}</body>")
+        path.write_text(page, encoding="utf-8")
+        frame = tmp_path / "frame.html"
+        frame.write_text(
+            f"<iframe src='report.html' style='width: {width}px; height: 3000px; border: 0'></iframe><pre></pre>"
+            "<script>onmessage = ({ data }) => { document.querySelector('pre').textContent = data; }</script>"
+        )
+        flags = "--headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=20000 --dump-dom"
+        logging = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path}/profile"]
+        command = [str(BROWSER), *flags.split(), *logging, *options, frame.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        shown = re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)
+        assert shown, done.stderr
+        return json.loads(html.unescape(shown[1])), re.findall("CONSOLE.*", done.stderr)
+
+    return browsed
+
+
+def test_all_plots_are_drawn_without_complaints(browse, frame):
+    diverged = frame[["step", "loss"]][:1].assign(loss=float("inf"))
+    assert browse({"a": frame, "b": diverged}, PLOTS) == (7, [])
+
+
+def test_what_a_page_would_load_is_blocked_and_complained_of(browse, frame):
+    _, complaints = browse({"a": frame}, before="<img src='https://example.org/a.png'>")
+    assert "Content Security Policy" in complaints[0]
+
+
+def test_dragging_zooms_all_plots_and_a_double_click_shows_all_again(browse, frame):
+    drag = f"""(async () => {{
+        const area = figures[2].canvas.querySelector(".nsewdrag");
+        const {{ left, top }} = area.getBoundingClientRect();
+        const mouse = (target, type, x) => {{
+            const where = {{ clientX: left + x, clientY: top + 50 }};
+            target.dispatchEvent(new MouseEvent(type, {{ ...where, bubbles: true, buttons: 1 }}));
+        }};
+        const pause = (time) => new Promise((resolve) => setTimeout(resolve, time));
+        mouse(area, "mousedown", 100);
+        mouse(document, "mousemove", 400);
+        mouse(document, "mouseup", 400);
+        await pause(1000);
+        const zoomed = {RANGES};
+        for (const click of [1, 2]) {{
+            mouse(area, "mousedown", 200);
+            mouse(document, "mouseup", 200);
+            await pause(50);
+        }}
+        await pause(1000);
+        return [zoomed, {RANGES}];
+    }})()"""
+    (zoomed, reset), complaints = browse({"a": frame}, drag, MOUSE)
+    assert 0 < zoomed[0][0] < zoomed[0][1] < 9
+    assert zoomed == [zoomed[0]] * 7
+    assert reset == [[0, 9]] * 7
+    assert not complaints
+
+
+def test_switches_change_the_axis_and_the_lines(browse, frame):
+    switch = """(() => {
+        const [log, view] = [document.querySelector("#loss .log"), document.querySelector("#sharpness .view")];
+        const loss = figures[0].canvas, sharpness = figures[1].canvas;
+        const before = [loss.layout.yaxis.type, sharpness.data[0].customdata];
+        log.click();
+        view.value = "1";
+        view.dispatchEvent(new Event("change"));
+        return [before, [loss.layout.yaxis.type, sharpness.data[0].customdata]];
+    })()"""
+    (before, after), _ = browse({"a": frame}, switch)
+    assert before == ["log", [10, 30, 44, 42, 36]]
+    assert after == ["linear", [0.5, 1.5, 2.2, 2.1, 1.8]]
+
+
+def test_a_name_with_markup_is_shown_as_text(browse, frame):
+    name = "<b>a</b></script><img src=x onerror=alert(1)>"
+    label, complaints = browse({name: frame, "b": frame}, "document.querySelector('#loss .legendtext').textContent")
+    assert label == name[:39] + "…"
+    assert not complaints
+
+
+def test_a_phone_needs_no_scrolling_sideways(browse, frame):
+    widths = "[innerWidth, root.scrollWidth, Math.max(...figures.map(({ canvas }) => canvas._fullLayout.width))]"
+    (inner, scrolled, widest), _ = browse({"a" * 60: frame, "b": frame}, widths, width=375)
+    assert scrolled <= inner == 375
+    assert widest < 375
+
+
+def test_dark_screens_get_dark_plots_and_printers_white_ones_that_fit(browse, frame):
+    colours = """(() => {
+        const paper = () => figures[0].canvas.layout.paper_bgcolor;
+        const closed = () => document.querySelectorAll("details:not([open])").length;
+        const width = () => figures[0].canvas._fullLayout.width;
+        const screen = [paper(), closed(), width()];
+        dispatchEvent(new Event("beforeprint"));
+        const printed = [paper(), closed(), width()];
+        dispatchEvent(new Event("afterprint"));
+        return [screen, printed, [paper(), closed(), width()]];
+    })()"""
+    (screen, printed, after), _ = browse({"a": frame}, colours, DARK)
+    assert screen == after == ["#15181c", 2, 944]
+    assert printed == ["#ffffff", 0, 640]

@@ -1,0 +1,222 @@
+"""What the page says and holds."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from principalflow import report
+from principalflow.report import _plots, _summary
+from principalflow.report._points import points, thin
+from principalflow.report._run import read
+
+
+@pytest.fixture
+def page(tmp_path):
+    def written(runs, title=None):
+        return report.write(runs, tmp_path / "report.html", title).read_text(encoding="utf-8")
+
+    return written
+
+
+def embedded(page):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def words(frame):
+    return " ".join(_summary.sentences(read("run", frame)))
+
+
+def without_records(frame):
+    return frame[["step", "loss"]]
+
+
+def test_the_summary_tells_status_steps_loss_sharpness_and_rises(frame):
+    assert words(frame) == (
+        "The run is done: completed 9 steps. 10 rows were recorded, from step 0 to step 9. "
+        "The loss fell from 2 at step 0 to 0.7 at step 9; its smallest value was 0.5, at step 7. "
+        "λ₀ first passed 2/h at step 4: 44 against 40. It was above 2/h in 2 of 5 records (40%). "
+        "2 of 5 recorded steps raised the loss, 1 of them with λ₀ above 2/h."
+    )
+
+
+def test_one_row_is_told_in_the_singular(frame):
+    assert words(frame[:1]) == (
+        "The run is done: completed 9 steps. 1 row was recorded, at step 0. The loss was 2. "
+        "λ₀ was above 2/h in none of 1 record; the largest h λ₀ was 0.5, at step 0. "
+        "None of 1 recorded step raised the loss."
+    )
+
+
+def test_a_changing_rate_moves_the_threshold(frame):
+    halved = frame.assign(learning_rate=np.where(frame["step"] < 5, 0.05, 0.01))
+    assert "It was above 2/h in 1 of 5 records (20%)" in words(halved)
+
+
+def test_a_rate_of_zero_has_no_threshold(frame):
+    assert "2/h" not in words(frame.assign(learning_rate=0.0))
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "sentence"),
+    [
+        ("running", "", "The run is still going."),
+        ("diverged", "diverged: step 3 left the finite numbers", "The run diverged: step 3 left the finite numbers."),
+        ("interrupted", "interrupted at step 4 of 9", "The run was interrupted at step 4 of 9."),
+        ("", "", "10 rows were recorded"),
+    ],
+)
+def test_the_status_is_told_once(frame, status, message, sentence):
+    frame.attrs |= {"status": status, "message": message}
+    assert words(frame).startswith(sentence)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_diverged_end_is_said_in_words_and_is_null_in_the_data(frame, page, bad):
+    diverged = frame.assign(loss=frame["loss"].where(frame["step"] < 8, bad))
+    text = page({"run": diverged})
+    assert "At step 8 the loss was no longer a finite number." in text
+    assert "from 2 at step 0 to 0.5 at step 7" in text
+    assert embedded(text)["plots"][0]["views"][0]["lines"][0]["y"][-3:] == [0.5, None, None]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_run_without_any_finite_loss_gives_a_page(frame, page, bad):
+    assert "No loss is a finite number." in page({"run": without_records(frame).assign(loss=bad)})
+
+
+def test_the_comparison_holds_options_that_differ_and_how_runs_ended(frame):
+    other = without_records(frame).assign(loss=[*frame["loss"][:9], np.nan])
+    other.attrs = {"config": {"rate": 0.1, "network": {"width": 32}}, "status": "diverged"}
+    head, rows = _summary.comparison([read("a", frame), read("b", other)])
+    assert head == ["run", "rate", "final loss", "smallest loss", "largest h λ₀", "status"]
+    assert rows == [
+        ["a", "0.05", "0.7", "0.5", "2.2", "done"],
+        ["b", "0.1", "not finite", "0.5", "none", "diverged"],
+    ]
+
+
+def test_every_recorded_quantity_has_its_plot(frame):
+    frame = frame.assign(test_accuracy=0.5)
+    plots = [plot["id"] for plot in _plots.draw([read("run", frame)])]
+    assert plots == ["loss", "sharpness", "coefficients", "loss-change", "drift", "rate", "accuracy", "others"]
+
+
+def test_a_run_without_records_shows_loss_and_rate(frame):
+    plots = _plots.draw([read("run", frame[["step", "loss", "learning_rate"]])])
+    assert [plot["id"] for plot in plots] == ["loss", "rate"]
+
+
+def test_unknown_numbers_are_offered_as_views_of_one_plot(frame):
+    others = _plots.draw([read("run", frame)])[-1]
+    assert [view["label"] for view in others["views"]] == ["products", "seconds"]
+
+
+def test_the_threshold_is_drawn_with_the_eigenvalues_and_two_with_the_scaled(frame):
+    plain, scaled = _plots.draw([read("run", frame)])[1]["views"]
+    assert [line["name"] for line in plain["lines"]] == ["λ₀", "λ₁", "2/h"]
+    assert set(plain["lines"][-1]["y"]) == {40}
+    assert scaled["lines"][0]["y"] == [0.5, 1.5, 2.2, 2.1, 1.8]
+    assert scaled["level"] == 2
+
+
+def test_colours_tell_directions_of_one_run_and_runs_of_several(frame):
+    run = read("a", frame)
+    directions = _plots.draw([run])[2]["views"][0]["lines"]
+    several = _plots.draw([run, read("b", frame)])[2]["views"][0]["lines"]
+    assert [(line["name"], line["colour"]) for line in directions] == [("Re sc₀", 0), ("Re sc₁", 1)]
+    assert [(line["name"], line["colour"]) for line in several] == [("a", 0), ("b", 1)]
+
+
+def test_many_events_are_listed_whole_and_marked_by_few_ticks(page):
+    events = [[f"event {step}."] for step in range(1000)]
+    text = page({"run": pd.DataFrame({"step": range(1000), "loss": 1.0, "events": events})})
+    ticks = embedded(text)["events"][0]
+    assert len(ticks["x"]) == len(ticks["text"]) == 59  # 17 events each
+    assert ticks["text"][0] == "event 0. (and 16 more)"
+    assert text.count("<td>event ") == 1000
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.just(np.inf), min_size=1, max_size=200), st.integers(1, 20))
+def test_thinning_keeps_ends_extremes_order_and_gaps(values, buckets):
+    values = np.array(values)
+    kept = thin(values, buckets)
+    assert len(kept) <= 3 * buckets + 2
+    assert np.all(np.diff(kept) > 0)
+    assert kept[0] == 0
+    assert kept[-1] == len(values) - 1
+    finite = values[np.isfinite(values)]
+    if len(finite):
+        assert {finite.min(), finite.max()} <= set(values[kept])
+    assert np.all(np.isfinite(values)) == np.all(np.isfinite(values[kept]))
+
+
+def test_every_spike_of_a_long_run_survives():
+    loss = np.linspace(2.0, 1.0, 100_000)
+    spikes = np.arange(500, 100_000, 1000)
+    loss[spikes] = 50.0
+    drawn = points(np.arange(100_000), loss, buckets=2000)
+    assert len(drawn["x"]) <= 4002
+    assert [x for x, y in zip(drawn["x"], drawn["y"], strict=True) if y == 50] == spikes.tolist()
+
+
+def test_numbers_are_rounded_to_six_digits_and_steps_stay_exact():
+    drawn = points(np.array([1234567.0, 1234568.0]), np.array([1 / 3, -np.inf]), buckets=10)
+    assert drawn == {"x": [1234567, 1234568], "y": [0.333333, None]}
+
+
+def test_no_text_of_a_run_becomes_markup(frame, page):
+    attack = "</script><script>alert(1)</script><!--"
+    frame.attrs = {"config": {attack: attack}, "status": "done", "message": attack}
+    frame["events"] = [[attack]] * 10
+    text = page({attack: frame, "b": frame.assign(**{attack: 1.0})}, title=attack)
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
+    assert any(view["label"] == attack for view in embedded(text)["plots"][-1]["views"])
+
+
+def test_the_page_names_nothing_to_load(frame, page):
+    before_scripts = page({"run": frame}).split('<script id="data"')[0]
+    assert re.findall(r'(?:src|href)="([^"]*)"|url\(', before_scripts) == ["data:,"]
+
+
+def test_a_failed_write_leaves_the_page_as_it_was_and_no_other_file(frame, tmp_path, monkeypatch):
+    path = report.write({"run": frame}, tmp_path / "report.html", "old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        report.write({"run": frame}, path, "new")
+    assert "<title>old</title>" in path.read_text(encoding="utf-8")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ({}, "runs must hold at least one run"),
+        (
+            {"a": pd.DataFrame({"step": [1]})},
+            r"runs\['a'\] must be a DataFrame .*; it has no loss",
+        ),
+        ({"a": [1, 2]}, r"runs\['a'\] must be a DataFrame"),
+        ({"a": pd.DataFrame({"step": [], "loss": []})}, r"runs\['a'\] must have at least one row"),
+        ({"a": pd.DataFrame({"step": [1], "loss": ["x"]})}, r"runs\['a'\] must have numbers"),
+        ({"a": pd.DataFrame({"step": [np.nan], "loss": [1.0]})}, r"runs\['a'\] must have .* all steps finite"),
+    ],
+)
+def test_bad_runs_are_named(runs, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        report.write(runs, tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["jinja2", "plotly"])
+def test_a_missing_package_is_named_with_the_extra(package, frame, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.offline", None)
+    with pytest.raises(ImportError, match=rf"needs {package}.*principalflow\[reproduce\]"):
+        report.write({"run": frame}, tmp_path / "report.html")
