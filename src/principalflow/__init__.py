@@ -1,6 +1,6 @@
 """principalflow: the dynamics of gradient descent, in continuous time."""
 
-from principalflow import data, drift, flows, functions, models, plot, runs, spectrum, stability
+from principalflow import data, drift, flows, functions, models, plot, report, runs, spectrum, stability
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow.descent import Path, descend
@@ -30,6 +30,7 @@ __all__ = [
     "integrate",
     "models",
     "plot",
+    "report",
     "runs",
     "scale_by_dal",
     "spectrum",

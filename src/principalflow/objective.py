@@ -134,8 +134,7 @@ class Objective(eqx.Module):
 
     def first(self, samples: int | None) -> "Objective":
         """Returns the same loss over the first `samples` samples only (all, without data)."""
-        data = jax.tree.map(lambda leaf: leaf[:samples], self._data)
-        return eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
+        return self.over(jax.tree.map(lambda leaf: leaf[:samples], self._data))
 
     def value(self, theta: _checks.Numbers) -> Inexact[Array, ""]:
         """Returns the loss $E$ at `theta`.
@@ -232,6 +231,34 @@ class Objective(eqx.Module):
         if self._piece is None:
             return jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
         return self.gradient(theta), lambda v: _hvp(self, theta, v)
+
+    def function(self) -> Callable[[Vector], Inexact[Array, ""]]:
+        """Returns the loss as a plain function of theta, for `jax.grad` and what else takes one.
+
+        Its first and second derivatives are those of this objective, in chunks where there are: JAX's own would keep
+        what all chunks need in memory at once.
+
+        Example:
+            >>> import jax
+            >>> import principalflow as pf
+            >>> jax.grad(pf.functions.banana().function())(jax.numpy.array([1.0, 2.0]))
+            Array([-400.,  200.], dtype=float64)
+        """
+        if not self.in_chunks:
+            return self.value
+        gradient = jax.custom_jvp(self.gradient)
+        gradient.defjvp(lambda at, along: (gradient(*at), self.hvp(*at, *along)))
+        value = jax.custom_jvp(self.value)
+        value.defjvp(lambda at, along: (value(*at), gradient(*at) @ along[0]))
+        return value
+
+    def over(self, data: PyTree) -> "Objective":
+        """Returns the same loss over other samples, such as a batch of these."""
+        return eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
+
+    def batch(self, index: Int[Array, " b"]) -> "Objective":
+        """Returns the same loss over the samples at `index` only."""
+        return self.over(jax.tree.map(lambda leaf: leaf[index], self._data))
 
     def flat(self, name: str, theta: _checks.Numbers) -> Vector:
         """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""

@@ -1,0 +1,197 @@
+"""What a training run, or a sweep of them, is made of."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from principalflow import _checks, models
+from principalflow._checks import did_you_mean
+
+Optimizer = Literal["gd", "sgd", "dal"]
+
+# Options that may be lists, in the order in which they name the runs of a sweep. They change numbers, never shapes, so
+# the runs of a sweep share what is compiled.
+SWEPT = ("learning_rate", "power", "seed")
+# Those of DAL; given to another optimiser they would be ignored, so they are refused.
+_OF_DAL = ("power", "factor", "max_learning_rate", "per_parameter", "curvature", "curvature_every", "average")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `principalflow train`; the keys of its config files are the same.
+
+    Raises:
+        ValueError: For an option out of its range, or one that the chosen optimiser doesn't have.
+
+    Example:
+        >>> import principalflow as pf
+        >>> options = pf.training.Options(learning_rate=(0.1, 0.2), seed=(0, 1))
+        >>> list(options.runs())[:2]
+        ['learning_rate=0.1,seed=0', 'learning_rate=0.1,seed=1']
+    """
+
+    data: str = "digits"
+    """iris, breast-cancer, digits, mnist, cifar10, the path of a CSV file, or of a folder of images by class."""
+    samples: int | None = None
+    """Train on the first so many samples, in an order that is always the same."""
+    test_samples: int | None = None
+    """Test on the first so many."""
+
+    model: str = "mlp"
+    """mlp, vgg11, vgg16, resnet18 or resnet50."""
+    hidden: tuple[int, ...] = (100, 100, 100)
+    """Units of an MLP's hidden layers."""
+    width: float = 1.0
+    """Multiplies hidden units, or the numbers of channels."""
+    activation: str = "elu"
+    """elu, tanh, softplus, gelu or relu."""
+    normalization: str | None = None
+    """none, batch or group, of convolutional networks; by default none for VGGs, batch for ResNets."""
+    pooling: str = "average"
+    """average or max."""
+    gain: float = 1.0
+    """Multiplies the starting weights."""
+    loss: str = "cross-entropy"
+    """cross-entropy or mean-square."""
+
+    optimizer: Optimizer = "gd"
+    """gd: all samples at each step; sgd: batches; dal: the rate is computed from the drift, with or without batches."""
+    learning_rate: float | tuple[float, ...] | None = None
+    """The rate of gd and sgd; several make a sweep."""
+    schedule: str = "constant"
+    """constant; linear or cosine, which end at 0; or STEP:RATE,... for rates that begin at a step."""
+    warmup: int = 0
+    """Raise the rate linearly over the first so many steps."""
+    momentum: float = 0.0
+    """Heavy-ball momentum."""
+    batch_size: int | None = None
+    """Samples per step of sgd, or of dal; epochs are shuffled, and an incomplete last batch is left out."""
+    power: float | tuple[float, ...] = 1.0
+    """dal: the power p of the curvature; several make a sweep."""
+    factor: float = 2.0
+    """dal: the rate where the curvature is 1."""
+    max_learning_rate: float = 5.0
+    """dal: the cap on the rate."""
+    per_parameter: bool = False
+    """dal: a rate for each parameter."""
+    curvature: Literal["hvp", "finite_difference"] = "hvp"
+    """dal: exact Hessian products, or finite differences."""
+    curvature_every: int = 1
+    """dal: measure the curvature every so many steps."""
+    average: float | None = None
+    """dal: the decay of a running average of the curvature, for noisy batches."""
+
+    steps: int = 1000
+    """How many steps to take."""
+    record_every: int = 10
+    """Record sharpness, stability coefficients, drift and predictions every so many steps; 0 for never."""
+    directions: int = 3
+    """How many directions of largest curvature to record."""
+    tolerance: float = 1e-2
+    """How well to know their eigenvalues, relative to the largest."""
+    evaluate_every: int = 50
+    """Record accuracies and the test loss every so many steps, and at the end; 0 for never."""
+    checkpoint_every: int = 100
+    """Save a checkpoint every so many steps."""
+
+    seed: int | tuple[int, ...] = 0
+    """Of the starting weights and the batches; several make a sweep."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Of parameters and data."""
+    chunk: int | None = None
+    """The most samples to evaluate at once, which bounds memory."""
+
+    def __post_init__(self):
+        for name in (*SWEPT, "hidden"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        _check(self)
+
+    def runs(self) -> dict[str, "Options"]:
+        """Returns the single runs by name; one without swept options has the name ""."""
+        swept = [name for name in SWEPT if isinstance(getattr(self, name), tuple)]
+        choices = [dict(zip(swept, values, strict=True)) for values in product(*(getattr(self, s) for s in swept))]
+        return {",".join(f"{k}={v}" for k, v in choice.items()): replace(self, **choice) for choice in choices}
+
+    def config(self) -> dict[str, Any]:
+        """Returns the options as a dict of plain values."""
+        return asdict(self)
+
+    def with_changes(self, source: str, changes: Mapping[str, Any]) -> "Options":
+        """Returns these options with some changed; a key that is none is refused, naming its `source`."""
+        known = [field.name for field in fields(self)]
+        for key in changes:
+            if key not in known:
+                raise ValueError(f"{source} has the unknown key {key!r}.{did_you_mean(key, known)}")
+        return replace(self, **changes)
+
+    @classmethod
+    def from_file(cls, path: Path) -> "Options":
+        """Returns the options in a TOML file, or in the config.json of a run; those it lacks have their defaults."""
+        try:
+            text = path.read_text()
+            content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        except OSError as error:
+            raise ValueError(f"config {path} can't be read: {error.strerror}.") from error
+        except ValueError as error:
+            raise ValueError(f"config {path} can't be read: {error}.") from error
+        return cls().with_changes(f"config {path}", content)
+
+
+def _check(o: Options) -> None:
+    _checks.one_of("model", o.model, models.NAMES)
+    _checks.one_of("activation", o.activation, tuple(models.ACTIVATIONS))
+    _checks.one_of("loss", o.loss, tuple(models.LOSSES))
+    _checks.one_of("optimizer", o.optimizer, ("gd", "sgd", "dal"))
+    _checks.one_of("curvature", o.curvature, ("hvp", "finite_difference"))
+    _checks.one_of("precision", o.precision, ("float32", "float64"))
+    if o.normalization is not None:
+        _checks.one_of("normalization", o.normalization, models.NORMALIZATIONS)
+    for name in ("steps", "record_every", "evaluate_every", "warmup"):
+        _checks.whole(name, getattr(o, name), least=0)
+    for name in ("checkpoint_every", "directions", "curvature_every"):
+        _checks.whole(name, getattr(o, name), least=1)
+    for name in ("samples", "batch_size", "chunk"):
+        if getattr(o, name) is not None:
+            _checks.whole(name, getattr(o, name), least=1)
+    for name in ("width", "gain", "tolerance", "factor", "max_learning_rate"):
+        _checks.positive(name, getattr(o, name))
+    _checks.fraction("momentum", o.momentum)
+    for seed in _values(o.seed):
+        _checks.whole("seed", seed, least=0)
+    for power in _values(o.power):
+        _checks.non_negative("power", power)
+    if o.average is not None:
+        _checks.fraction("average", o.average)
+    _check_optimizer(o)
+
+
+def _check_optimizer(o: Options) -> None:
+    if o.optimizer == "dal":
+        if o.learning_rate is not None or o.schedule != "constant" or o.warmup:
+            raise ValueError(
+                "dal computes its rate: give factor and max_learning_rate, not a learning_rate or schedule."
+            )
+    else:
+        if o.learning_rate is None:
+            raise ValueError(f"learning_rate must be given for {o.optimizer}; dal is the optimizer without one.")
+        given = [name for name in _OF_DAL if getattr(o, name) != getattr(Options, name)]
+        if given:
+            raise ValueError(f"{given[0]} is an option of dal, got optimizer {o.optimizer!r}.")
+    if o.optimizer == "gd" and o.batch_size is not None:
+        raise ValueError("gd takes all samples at each step: batch_size is for sgd and dal.")
+    if o.optimizer == "sgd" and o.batch_size is None:
+        raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
+    for rate in _values(o.learning_rate) if o.learning_rate is not None else ():
+        _checks.positive("learning_rate", rate)
+
+
+def _values(option: Any) -> tuple:
+    values = option if isinstance(option, tuple) else (option,)
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"a list of values must have some, all different, got {list(values)}.")
+    return values
