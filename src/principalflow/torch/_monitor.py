@@ -18,7 +18,7 @@ from principalflow.monitor import Threshold, Watch
 from principalflow.record import Record, Row, WarmStart, row_of
 from principalflow.spectrum._block import solve
 from principalflow.stability import Measured
-from principalflow.torch._derivatives import Closure, Derivatives, Tensors, RandomState, exactly
+from principalflow.torch._derivatives import Closure, Derivatives, RandomState, Tensors, exactly
 
 
 class Monitor(Watch):
