@@ -355,7 +355,7 @@ def _summary(rows: list[Row], events: list[tuple[int, str]], threshold: Threshol
     share = f", {last['drift_estimate'] / length:.0%} of its length" if length else ""
     timed = f"; all of them took {overhead:.0%} of the loop's own time" if math.isfinite(overhead) else ""
     return (
-        f"{len(rows)} measurements over steps {rows[0]['step']} to {rows[-1]['step']}: "
+        f"{len(rows)} measurement{'s' * (len(rows) > 1)} over steps {rows[0]['step']} to {rows[-1]['step']}: "
         f"lambda_0 went from {first['eigenvalue_0']:.4g} to {sharpness:.4g}, "
         f"which is {sharpness / limit:.2f} times {formula} = {limit:.4g}, "
         + (
