@@ -330,7 +330,7 @@ def test_a_trainer_calls_the_monitor(capsys):
     assert capsys.readouterr().out == monitor.summary() + "\n"
     assert callback.state_dict() == {}
     assert callback.load_state_dict({}) is None
-    assert isinstance(callback.state_key, str)
+    assert callback.state_key == callback._legacy_state_key
     assert not hasattr(callback, "something_else")
 
 

@@ -170,7 +170,7 @@ def _second_derivatives() -> Iterator[None]:
     except RuntimeError as error:
         raise RuntimeError(
             "there is no second derivative, as is so for fused attention and compiled models: "
-            f"use curvature='finite_difference'. PyTorch says: {error}"
+            f"DAL can use curvature='finite_difference'. PyTorch says: {error}"
         ) from error
 
 
@@ -196,6 +196,6 @@ def _refuse_distributed() -> None:
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if distributed and torch.distributed.get_world_size() > 1:
         raise RuntimeError(
-            "exact products don't average over several processes: use curvature='finite_difference', "
+            "exact products don't average over several processes: DAL can use curvature='finite_difference', "
             "whose closure calls backward()."
         )

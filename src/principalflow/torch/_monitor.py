@@ -119,7 +119,7 @@ class Monitor(Watch):
 class Callback:
     """What Lightning calls along its training; hooks that a monitor has no use for do nothing."""
 
-    state_key = "principalflow.torch.Monitor"
+    state_key = _legacy_state_key = "principalflow.torch.Monitor"  # both are asked for when a checkpoint is loaded
 
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
