@@ -27,7 +27,7 @@ class Threshold(NamedTuple):
 
     @classmethod
     def of(cls, momentum: float = 0.0, nesterov: bool = False) -> "Threshold":
-        """Returns that of gradient descent, of heavy ball or of Nesterov's momentum (Cohen et al. 2021, section 2)."""
+        """Returns that of gradient descent, of heavy ball or of Nesterov's momentum (Cohen et al. 2021)."""
         if not momentum:
             return cls(2.0, "2/h", "")
         if nesterov:
