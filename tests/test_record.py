@@ -82,6 +82,29 @@ def test_derivatives_that_are_not_finite_end_the_run():
     assert path.records["step"].tolist() == [0]
 
 
+def test_the_rate_may_change_along_a_recording():
+    take = pf.Record(k=3).start(NETWORK)
+    take(NETWORK.theta, 0.01)
+    row = take(NETWORK.theta, 0.05)
+    s = pf.stability.analyse(NETWORK, NETWORK.theta, h=0.05, k=3, tol=1e-6)
+    assert row["learning_rate"] == 0.05
+    np.testing.assert_allclose(row["loss_change_discrete"], s.loss_change.total_discrete, rtol=1e-6)
+
+
+def test_a_restored_recording_goes_on_bit_for_bit(run):
+    one, other = pf.Record(k=3).start(NETWORK), pf.Record(k=3).start(NETWORK)
+    assert one.state is None
+    one(run.thetas[0], 0.05)
+    other.restore(jnp.asarray(np.array(one.state)))  # as from a file
+    assert other(run.thetas[4], 0.05) == one(run.thetas[4], 0.05)
+
+
+def test_a_recording_without_its_state_would_spend_more(run):
+    restored, fresh = pf.Record(k=3).start(NETWORK), pf.Record(k=3).start(NETWORK)
+    restored(run.thetas[0], 0.05)
+    assert restored(run.thetas[4], 0.05)["products"] < fresh(run.thetas[4], 0.05)["products"]
+
+
 def test_progress_is_shown_on_the_error_stream_on_request(capsys):
     pf.descend(pf.functions.banana(), [1.3, 1.5], 0.0005, 3, record=pf.Record(), progress=True)
     printed = capsys.readouterr()
@@ -102,14 +125,14 @@ def test_what_is_no_record_is_refused(record):
 
 def test_an_interrupted_run_keeps_what_it_recorded():
     class Interrupted(pf.Record):
-        def start(self, objective, h):
-            take, calls = super().start(objective, h), []
+        def start(self, objective):
+            take, calls = super().start(objective), []
 
-            def interrupted(theta):
+            def interrupted(theta, h):
                 calls.append(theta)
                 if len(calls) == 3:
                     raise KeyboardInterrupt
-                return take(theta)
+                return take(theta, h)
 
             return interrupted
 

@@ -44,8 +44,8 @@ class Recorder(Protocol):
         """How many steps lie between two records."""
         ...
 
-    def start(self, objective: Objective, h: float) -> Callable[[Vector], dict[str, Any]]:
-        """Returns a function that takes one record after another, as named values."""
+    def start(self, objective: Objective) -> Callable[[Vector, float], dict[str, Any]]:
+        """Returns a function that takes one record after another, as named values, from parameters and rate."""
         ...
 
 
@@ -98,12 +98,12 @@ def descend(
 
 def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record: Recorder, shown: bool | None) -> Path:
     """Runs from one record to the next; what it has is kept however it ends."""
-    take, rows, pieces, unusual = record.start(objective, h), [], [_run(objective, theta, h, 0)], None
+    take, rows, pieces, unusual = record.start(objective), [], [_run(objective, theta, h, 0)], None
     try:
         with progress_bar(steps, shown) as advance:
             for step in range(0, steps + 1, record.every):
                 theta, loss = pieces[-1][0][-1], float(pieces[-1][1][-1])
-                rows.append({"step": step, **take(theta)})
+                rows.append({"step": step, **take(theta, h)})
                 wanted = min(record.every, steps - step)
                 thetas, losses = _run(objective, theta, h, wanted)
                 pieces.append((thetas[1:], losses[1:]))

@@ -1,16 +1,16 @@
 """All that governs stability, recorded along a run."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from principalflow import _checks, drift, stability
 from principalflow.flows import IGR, Flow, NegativeGradient, Principal
 from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector
+from principalflow.spectrum._block import Eigenpairs
 
 Row = dict[str, Any]
 
@@ -60,54 +60,79 @@ class Record:
         if self.flow is not None:
             as_flow(self.flow)
 
-    def start(self, objective: Objective, h: float) -> Callable[[Vector], Row]:
-        """Returns the function that takes one record after another, at learning rate h.
+    def start(self, objective: Objective) -> "Recording":
+        """Returns what takes one record after another, called with the flat parameters and the learning rate.
 
-        With it a run that `descend` didn't make can be recorded too: call it with the flat parameters.
+        With it a run that `descend` didn't make can be recorded too, at rates that change.
         """
-        eigenpairs = None
-
-        def take(theta: Vector) -> Row:
-            nonlocal eigenpairs
-            s = stability.analyse(objective, theta, h, self.k, eigenpairs, self.tol)
-            eigenpairs = s.eigenpairs
-            row = _row(objective, theta, h, s)
-            if self.flow is not None:
-                row["drift"] = drift.per_iteration(objective, theta, h, self.flow)
-            return row
-
-        return take
+        return Recording(objective, self)
 
 
-def _row(objective: Objective, theta: Vector, h: float, s: stability.Stability) -> Row:
-    next_loss, next_gradient = objective.value_and_gradient(theta - h * s.gradient)
-    loss_change = float(next_loss) - s.loss
+class WarmStart:
+    """Where the next search for eigenpairs starts, to be kept and restored."""
+
+    _eigenpairs: Eigenpairs | None = None
+
+    @property
+    def state(self) -> Any:
+        """The block of vectors that the next record starts from, an array; None before the first."""
+        return None if self._eigenpairs is None else self._eigenpairs.block
+
+    def restore(self, state: Any) -> None:
+        """Makes the next record, bit for bit, what it would have been where `state` was read."""
+        none = np.zeros(0)  # the search takes nothing of them but the block
+        eigenpairs = Eigenpairs(none, state, none, 0, True, "largest", "block", block=state)
+        self._eigenpairs = None if state is None else eigenpairs
+
+
+class Recording(WarmStart):
+    """Takes one record after another, each starting at the eigenpairs of the one before; see `Record.start`."""
+
+    def __init__(self, objective: Objective, record: Record):
+        self._objective, self._record = objective, record
+
+    def __call__(self, theta: Vector, h: float) -> Row:
+        """Returns one record, the columns of `Record` by their names."""
+        h = _checks.positive("h", h)
+        measured = stability.measure(self._objective, theta, self._record.k, self._eigenpairs, self._record.tol)
+        self._eigenpairs = measured.eigenpairs
+        next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)
+        row = row_of(h, measured, float(next_loss), next_gradient)
+        if self._record.flow is not None:
+            row["drift"] = drift.per_iteration(self._objective, theta, h, self._record.flow)
+        return row
+
+
+def row_of(h: float, m: stability.Measured, next_loss: float, next_gradient: Any) -> Row:
+    """Returns a record from what was measured, by JAX or by PyTorch, before and after a step of descent."""
+    s, loss_change = stability.formulas(h, m), next_loss - m.loss
+    eigenvalues = m.eigenpairs.values
     row: Row = {
         "learning_rate": h,
-        "loss": s.loss,
-        "gradient_norm": float(jnp.linalg.norm(s.gradient)),
+        "loss": m.loss,
+        "gradient_norm": math.sqrt(m.gradient_square),
         "loss_change": loss_change,
-        "loss_change_continuous": s.loss_change.total_continuous,
-        "loss_change_discrete": s.loss_change.total_discrete,
-        "relative_progress": stability.progress_ratio(loss_change, h, s.gradient),
-        "drift_estimate": s.drift,
-        "products": s.eigenpairs.products,
-        "converged": s.eigenpairs.converged,
+        "loss_change_continuous": s["loss_change"].total_continuous,
+        "loss_change_discrete": s["loss_change"].total_discrete,
+        "relative_progress": stability.progress_ratio(loss_change, h, m.gradient_square),
+        "drift_estimate": s["drift"],
+        "products": m.eigenpairs.products,
+        "converged": m.eigenpairs.converged,
     }
     flows = {"ngf": NegativeGradient(), "igr": IGR(h), "pf": Principal(h)}
     predicted = {
-        name: stability.predict_projection(flow, s.eigenvalues, s.projections, h).real for name, flow in flows.items()
+        name: stability.predict_projection(flow, eigenvalues, m.projections, h).real for name, flow in flows.items()
     }
     by_direction = {
-        "eigenvalue_{}": s.eigenvalues,
-        "residual_{}": s.eigenpairs.residuals,
-        "projection_{}": s.projections,
-        "coefficient_{}_real": np.real(s.coefficients),
-        "coefficient_{}_imag": np.imag(s.coefficients),
-        "regime_{}": np.array(s.regimes),
-        "loss_change_{}_continuous": s.loss_change.continuous,
-        "loss_change_{}_discrete": s.loss_change.discrete,
-        "next_projection_{}": s.vectors.T @ next_gradient,
+        "eigenvalue_{}": eigenvalues,
+        "residual_{}": m.eigenpairs.residuals,
+        "projection_{}": m.projections,
+        "coefficient_{}_real": s["coefficients"].real,
+        "coefficient_{}_imag": s["coefficients"].imag,
+        "regime_{}": s["regimes"],
+        "loss_change_{}_continuous": s["loss_change"].continuous,
+        "loss_change_{}_discrete": s["loss_change"].discrete,
+        "next_projection_{}": m.signs * stability.products(m.eigenpairs.vectors, next_gradient),
         **{f"next_projection_{{}}_{name}": values for name, values in predicted.items()},
     }
     for label, values in by_direction.items():

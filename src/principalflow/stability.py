@@ -1,7 +1,8 @@
 """What governs the stability of gradient descent: stability coefficients, predictions, critical points."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -107,28 +108,65 @@ def analyse(
         array([ 0.81+6.28j, -1.39+6.28j, -1.39+0.j  ])
     """
     h, k = _checks.positive("h", h), _checks.whole("k", k, least=1)
+    guess = guess.eigenpairs if isinstance(guess, Stability) else guess
+    m = measure(objective, theta, k, guess, tol)
+    vectors = m.eigenpairs.vectors
+    return Stability(
+        loss=m.loss,
+        gradient=m.gradient,
+        eigenvalues=m.eigenpairs.values,
+        vectors=vectors * jnp.asarray(m.signs, vectors.dtype),
+        projections=m.projections,
+        eigenpairs=m.eigenpairs,
+        **formulas(h, m),
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What stability follows from at one point: arrays of JAX or of PyTorch, and plain numbers of them."""
+
+    loss: float
+    gradient: Any
+    eigenpairs: Eigenpairs
+    projections: np.ndarray
+    signs: np.ndarray
+    gradient_square: float  # g.g
+    gradient_curvature: float  # g.Hg
+    product_norm: float  # |Hg|
+
+    @classmethod
+    def of(cls, loss: float, gradient: Any, Hg: Any, eigenpairs: Eigenpairs) -> "Measured":
+        """Takes the numbers, with signs for the eigenvectors such that no projection is negative."""
+        overlaps = products(eigenpairs.vectors, gradient)
+        projections, signs = np.abs(overlaps), np.where(overlaps < 0, -1.0, 1.0)
+        squares = float(gradient @ gradient), float(gradient @ Hg), float(Hg @ Hg)
+        return cls(loss, gradient, eigenpairs, projections, signs, *squares[:2], math.sqrt(squares[2]))
+
+
+def products(vectors: Any, v: Any) -> np.ndarray:
+    """Returns the inner product of v with each column, as NumPy's numbers whatever made them."""
+    return np.array((vectors.T @ v).tolist())
+
+
+def measure(objective: Objective, theta: _checks.Numbers, k: int, guess: Any, tol: float) -> Measured:
+    """Returns what the stability at `theta` follows from, at whatever learning rate."""
     hessian = Hessian(objective, theta)
     loss, gradient = objective.value(hessian.theta), hessian.gradient
     _checks.finite("the loss at theta", loss)
     _checks.finite("the gradient at theta", gradient)
-    guess = guess.eigenpairs if isinstance(guess, Stability) else guess
-    eig, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
+    eigenpairs, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
+    return Measured.of(float(loss), gradient, Hg, eigenpairs)
 
-    overlaps = eig.vectors.T @ gradient
-    signs = jnp.where(overlaps < 0, -1, 1).astype(overlaps.dtype)
-    projections = np.abs(np.asarray(overlaps, dtype=np.float64))
-    alpha = _alpha(h, eig.values)
-    return Stability(
-        loss=float(loss),
-        gradient=gradient,
-        eigenvalues=eig.values,
-        vectors=eig.vectors * signs,
-        projections=projections,
-        coefficients=alpha * projections,
-        regimes=tuple(_regime(h * value) for value in eig.values),
-        loss_change=_loss_change(h, eig.values, projections, gradient, Hg),
-        drift=h**2 / 2 * float(jnp.linalg.norm(Hg)),
-        eigenpairs=eig,
+
+def formulas(h: float, m: Measured) -> dict[str, Any]:
+    """Returns those attributes of a `Stability` that are formulas in h and the numbers that were measured."""
+    eigenvalues = m.eigenpairs.values
+    return dict(
+        coefficients=_alpha(h, eigenvalues) * m.projections,
+        regimes=tuple(_regime(h * value) for value in eigenvalues),
+        loss_change=_loss_change(h, eigenvalues, m.projections, m.gradient_square, m.gradient_curvature),
+        drift=h * h / 2 * m.product_norm,
     )
 
 
@@ -252,7 +290,7 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         raise ValueError(f"theta must be real, got {theta.dtype}.")
     loss, gradient = objective.value_and_gradient(theta)
     change = float(objective.value(theta - h * gradient)) - float(loss)
-    return progress_ratio(change, h, gradient)
+    return progress_ratio(change, h, float(gradient @ gradient))
 
 
 def _alpha(h: float, eigenvalues: np.ndarray) -> np.ndarray:
@@ -266,23 +304,20 @@ def _regime(z: float) -> Regime:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges passes through the largest numbers
-def _loss_change(
-    h: float, eigenvalues: np.ndarray, projections: np.ndarray, gradient: Vector, Hg: Vector
-) -> LossChange:
-    squares, g_g, g_Hg = projections**2, float(gradient @ gradient), float(gradient @ Hg)
+def _loss_change(h: float, eigenvalues: np.ndarray, projections: np.ndarray, g_g: float, g_Hg: float) -> LossChange:
+    squares = projections**2
     # What the gradient has beyond the k directions, and its mean curvature there, which must be the k-th at most.
     rest = max(g_g - squares.sum(), 0.0)
     mean = min((g_Hg - np.sum(eigenvalues * squares)) / rest, eigenvalues[-1]) if rest > 0 else 0.0
     alpha = np.real(_alpha(h, np.append(eigenvalues, mean)))
     continuous, discrete = h * alpha[:-1] * squares, -h * (1 - h * eigenvalues / 2) * squares
     total_continuous = float(continuous.sum() + h * alpha[-1] * rest)
-    return LossChange(continuous, discrete, total_continuous, -h * g_g + h**2 / 2 * g_Hg)
+    return LossChange(continuous, discrete, total_continuous, -h * g_g + h * h / 2 * g_Hg)
 
 
-def progress_ratio(loss_change: float, h: float, gradient: Vector) -> float:
+def progress_ratio(loss_change: float, h: float, g_g: float) -> float:
     """The change of the loss over that of the gradient flow's first order; NaN where the gradient is zero."""
-    square = float(gradient @ gradient)
-    return loss_change / (h * square) if square else float("nan")
+    return loss_change / (h * g_g) if h * g_g else float("nan")
 
 
 def _kind(eigenvalues: np.ndarray) -> Literal["minimum", "maximum", "saddle", "degenerate"]:

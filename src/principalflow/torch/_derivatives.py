@@ -18,7 +18,7 @@ Tensors = list[Tensor | None]
 Derivatives = tuple[Tensor, Tensors, Callable[[Tensors], Tensors]]
 
 
-def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Derivatives:
+def exactly(closures: list[Closure], params: list[Tensor], again: bool, many: bool = False) -> Derivatives:
     """Derivatives by `torch.autograd.grad`, which leaves no graph behind; closures return the loss.
 
     Args:
@@ -26,10 +26,11 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Deriv
         params: What to differentiate by.
         again: Whether a Hessian product will be asked for. With one closure its graph is then kept for it; with several
             they run once more, so that one graph is in memory at a time.
+        many: Whether there will be several products, for which a graph that is kept must outlast the first.
     """
     _refuse_distributed()
     keep_graph = again and len(closures) == 1
-    random = _RandomState(params)
+    random = RandomState(params)
 
     def differentiate(closure: Closure, create_graph: bool) -> tuple[Tensor, Tensors]:
         loss = _loss(closure, params)
@@ -62,7 +63,7 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool) -> Deriv
                 both = zip(gradient, direction, strict=True)
                 pairs = [(g, d) for g, d in both if g is not None and g.requires_grad and d is not None]
                 if pairs:
-                    products = _add(products, _pull_back(pairs, moving))
+                    products = _add(products, _pull_back(pairs, moving, retain_graph=keep_graph and many))
         rest = iter(torch.zeros_like(p) if Hd is None else Hd for p, Hd in zip(moving, products, strict=True))
         return [None if d is None else next(rest) for d in direction]
 
@@ -74,7 +75,7 @@ def by_finite_difference(closures: list[Closure], params: list[Tensor], again: b
 
     The arguments are those of `exactly`, and `again` changes nothing here: a product always runs the closures again.
     """
-    random = _RandomState(params)
+    random = RandomState(params)
 
     def differentiate() -> tuple[Tensor, Tensors]:
         loss, total = torch.zeros(()), _nothing(params)
@@ -117,7 +118,7 @@ def by_finite_difference(closures: list[Closure], params: list[Tensor], again: b
     return loss, here, hessian_times
 
 
-class _RandomState:
+class RandomState:
     """The state of the random numbers at its making, to run a closure again with the same dropout."""
 
     def __init__(self, params: list[Tensor]) -> None:
@@ -153,10 +154,13 @@ def _loss(closure: Closure, params: list[Tensor]) -> Tensor:
     return loss
 
 
-def _pull_back(pairs: Sequence[tuple[Tensor, Tensor]], params: list[Tensor]) -> Tensors:
+def _pull_back(pairs: Sequence[tuple[Tensor, Tensor]], params: list[Tensor], retain_graph: bool) -> Tensors:
     gradients, directions = zip(*pairs, strict=True)
     with _second_derivatives():
-        return list(torch.autograd.grad(gradients, params, grad_outputs=directions, allow_unused=True))
+        products = torch.autograd.grad(
+            gradients, params, grad_outputs=directions, retain_graph=retain_graph, allow_unused=True
+        )
+    return list(products)
 
 
 @contextmanager
@@ -166,7 +170,7 @@ def _second_derivatives() -> Iterator[None]:
     except RuntimeError as error:
         raise RuntimeError(
             "there is no second derivative, as is so for fused attention and compiled models: "
-            f"use curvature='finite_difference'. PyTorch says: {error}"
+            f"DAL can use curvature='finite_difference'. PyTorch says: {error}"
         ) from error
 
 
@@ -192,6 +196,6 @@ def _refuse_distributed() -> None:
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if distributed and torch.distributed.get_world_size() > 1:
         raise RuntimeError(
-            "exact products don't average over several processes: use curvature='finite_difference', "
+            "exact products don't average over several processes: DAL can use curvature='finite_difference', "
             "whose closure calls backward()."
         )

@@ -1,0 +1,372 @@
+"""The monitor for PyTorch: the numbers of the one for JAX, and a model that is left as it was."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from cases import network, square_loss
+
+import principalflow as pf
+from principalflow.monitor import Monitor as JaxMonitor
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0 runs these tests")
+
+import torch
+from torch import nn
+
+from principalflow.torch import DAL, Monitor
+
+SMALL, LARGE = (3, 8, 2), (8, 30, 20, 3)  # 50 and 953 parameters: the dense method, and the iteration
+
+
+def tanh_network(sizes, dtype=torch.float64):
+    """The network of `cases`, with its parameters."""
+    layers = []
+    for weights, bias in network(sizes):
+        linear = nn.Linear(*weights.shape, dtype=dtype)
+        linear.weight.data, linear.bias.data = (torch.tensor(np.asarray(x), dtype=dtype) for x in (weights.T, bias))
+        layers += [linear, nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
+
+
+def numbers(sizes, samples=11):
+    random = np.random.default_rng(0)
+    return random.standard_normal((samples, sizes[0])), random.standard_normal((samples, sizes[-1]))
+
+
+def tensors(sizes, dtype=torch.float64):
+    return tuple(torch.tensor(x, dtype=dtype) for x in numbers(sizes))
+
+
+def mean_square(out, targets):
+    return ((out - targets) ** 2).sum(1).mean()
+
+
+def both_rows(sizes, h=0.1, **options):
+    """The rows of both frameworks."""
+    objective = pf.Objective(square_loss, network(sizes), numbers(sizes))
+    ours = Monitor(tanh_network(sizes), mean_square, tensors(sizes), **options).observe(0, h)
+    return ours, JaxMonitor(objective, **options).observe(0, objective.theta, h)
+
+
+def plain(**options):
+    return Monitor(tanh_network(SMALL), mean_square, tensors(SMALL), **options)
+
+
+def test_rows_are_those_of_jax():
+    ours, theirs = both_rows(SMALL)
+    assert list(ours) == list(theirs)
+    for name, value in theirs.items():
+        if isinstance(value, float) and not name.startswith("residual"):
+            np.testing.assert_allclose(ours[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+        elif isinstance(value, str):
+            assert ours[name] == value
+
+
+def test_eigenvalues_of_larger_networks_are_those_of_jax_within_the_residuals():
+    ours, theirs = both_rows(LARGE, tol=1e-4)
+    assert ours["converged"]
+    for i in range(3):
+        bound = ours[f"residual_{i}"] + theirs[f"residual_{i}"]
+        assert abs(ours[f"eigenvalue_{i}"] - theirs[f"eigenvalue_{i}"]) <= bound
+    for name in ("loss", "gradient_norm", "loss_change", "loss_change_discrete", "drift_estimate"):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-8, err_msg=name)
+
+
+def dense_eigenvalues(model, x, y):
+    """The eigenvalues of the whole Hessian by the trainable parameters, the largest first."""
+    params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+    def loss(*values):
+        return mean_square(torch.func.functional_call(model, dict(zip(params, values, strict=True)), x), y)
+
+    blocks = torch.autograd.functional.hessian(loss, tuple(params.values()))
+    rows = [
+        torch.cat([b.reshape(p.numel(), -1) for b in row], 1) for p, row in zip(params.values(), blocks, strict=True)
+    ]
+    return torch.linalg.eigvalsh(torch.cat(rows)).flip(0).numpy()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_values_are_those_of_the_dense_hessian_of_what_is_trained(frozen):
+    model = tanh_network(SMALL)
+    model[0].requires_grad_(not frozen)
+    row = Monitor(model, mean_square, tensors(SMALL)).observe(0, 0.1)
+    found = [row[f"eigenvalue_{i}"] for i in range(3)]
+    np.testing.assert_allclose(found, dense_eigenvalues(model, *tensors(SMALL))[:3], rtol=1e-9)
+
+
+def test_single_precision_is_double_precision_to_its_rounding():
+    single = Monitor(tanh_network(LARGE, torch.float32), mean_square, tensors(LARGE, torch.float32), tol=1e-3)
+    double = Monitor(tanh_network(LARGE), mean_square, tensors(LARGE), tol=1e-3)
+    ours, exact = single.observe(0, 0.1), double.observe(0, 0.1)
+    for name in ("loss", "gradient_norm", "loss_change_discrete", "drift_estimate"):
+        np.testing.assert_allclose(ours[name], exact[name], rtol=1e-4, err_msg=name)
+    np.testing.assert_allclose(ours["eigenvalue_0"], exact["eigenvalue_0"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("container", [list, lambda batches: torch.utils.data.DataLoader(batches, batch_size=None)])
+def test_ragged_batches_are_weighed_by_their_samples(container):
+    x, y = tensors(SMALL)
+    batches = container([(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])])
+    whole, parts = plain().observe(0, 0.1), Monitor(tanh_network(SMALL), mean_square, batches).observe(0, 0.1)
+    for name in ("loss", "eigenvalue_0", "eigenvalue_2", "loss_change", "drift_estimate", "next_projection_0"):
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-9, err_msg=name)
+
+
+def test_a_list_of_inputs_and_targets_is_one_batch():
+    data = list(tensors(SMALL))  # as a DataLoader yields it
+    assert Monitor(tanh_network(SMALL), mean_square, data).observe(0, 0.1) == plain().observe(0, 0.1)
+
+
+def test_without_data_the_loss_takes_the_model():
+    x, y = tensors(SMALL)
+    alone = Monitor(tanh_network(SMALL), lambda model: mean_square(model(x), y))
+    assert alone.observe(0, 0.1) == plain().observe(0, 0.1)
+
+
+def test_parameters_may_be_thawed_along_the_way():
+    monitor = plain(every=1)
+    model = monitor._take._model
+    model[0].requires_grad_(False)
+    monitor.observe(0, 0.1)
+    model[0].requires_grad_(True)
+    assert monitor.observe(1, 0.1)["eigenvalue_0"] == plain().observe(1, 0.1)["eigenvalue_0"]
+
+
+class Restless(nn.Module):
+    """Batch norm, dropout, and a buffer that each forward pass replaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 2)).double()
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x):
+        self.passes = self.passes + 1
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("train_mode", [None, True, False])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_model_is_left_as_it_was(train_mode, batches):
+    torch.manual_seed(0)
+    model = Restless()
+    model.layers[1].eval()
+    x, y = tensors(SMALL)
+    mean_square(model(x), y).backward()
+    state, gradients = copy.deepcopy(model.state_dict()), [p.grad.clone() for p in model.parameters()]
+    memory = [p.data_ptr() for p in model.parameters()]
+    modes, random = [m.training for m in model.modules()], torch.get_rng_state()
+
+    data = (x, y) if batches == 1 else [(x[:6], y[:6]), (x[6:], y[6:])]
+    Monitor(model, mean_square, data, train_mode=train_mode).observe(0, 0.1)
+
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), gradients, strict=True))
+    assert [p.data_ptr() for p in model.parameters()] == memory
+    assert [m.training for m in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_loss_that_raises_leaves_the_model_as_it_was():
+    model, random = Restless(), torch.get_rng_state()
+
+    def loss(out, targets):
+        torch.rand(1)
+        raise ValueError("no loss today")
+
+    with pytest.raises(ValueError, match="no loss today"):
+        Monitor(model, loss, tensors(SMALL)).observe(0, 0.1)
+    assert model.passes == 0
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_graph_of_the_loop_can_still_be_differentiated():
+    model, (x, y) = tanh_network(SMALL), tensors(SMALL)
+    pending = mean_square(model(x), y)
+    Monitor(model, mean_square, (x, y)).observe(0, 0.1)
+    pending.backward()
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_dropout_is_the_same_in_all_passes(batches):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 300), nn.Tanh(), nn.Dropout(0.5), nn.Linear(300, 2)).double()
+    x, y = tensors(SMALL)
+    data = (x, y) if batches == 1 else [(x[:6], y[:6]), (x[6:], y[6:])]
+    row = Monitor(model, mean_square, data, tol=1e-6).observe(0, 1e-4)
+    assert row["converged"]  # other numbers would give an operator that isn't linear
+    np.testing.assert_allclose(row["loss_change"], row["loss_change_discrete"], rtol=1e-2)  # of third order in h
+
+
+def test_the_mode_can_be_chosen():
+    torch.manual_seed(0)
+    model, data = Restless(), tensors(SMALL)
+    evaluated = Monitor(model, mean_square, data, train_mode=False).observe(0, 0.1)["loss"]
+    model.eval()
+    assert Monitor(model, mean_square, data).observe(0, 0.1)["loss"] == evaluated
+    assert Monitor(model, mean_square, data, train_mode=True).observe(0, 0.1)["loss"] != evaluated
+
+
+def test_fused_attention_is_taken_apart():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 12)
+
+        def forward(self, x):
+            q, k, v = self.layer(x).chunk(3, dim=-1)
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+
+    x = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    row = Monitor(Attention(), nn.functional.mse_loss, (x, x)).observe(0, 0.1)
+    assert row["converged"]
+
+
+def test_a_restored_recording_goes_on_bit_for_bit():
+    one, other = (Monitor(tanh_network(LARGE), mean_square, tensors(LARGE), every=1) for _ in range(2))
+    one.observe(0, 0.1)
+    for monitor in (one, other):  # some way on
+        for p in monitor._take.params():
+            p.data *= 0.99
+    other._take.restore(torch.tensor(one._take.state.numpy().copy()))
+    assert other.observe(1, 0.1) == one.observe(1, 0.1)
+
+
+def test_later_measurements_start_at_the_former_eigenpairs():
+    monitor = Monitor(tanh_network(LARGE), mean_square, tensors(LARGE), every=1)
+    first, second = (monitor.observe(step, 0.1)["products"] for step in range(2))
+    assert second < first / 2
+
+
+def test_rate_and_momentum_come_from_the_optimizer():
+    model = tanh_network(SMALL)
+    groups = [dict(params=model[0].parameters(), lr=0.1), dict(params=model[2].parameters(), lr=9.0, momentum=0.5)]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    row = Monitor(model, mean_square, tensors(SMALL), optimizer=optimizer).observe(0)
+    assert row["learning_rate"] == 9.0  # the largest
+    assert "2(1+m)/h, the threshold with momentum m = 0.5," in row["events"][0]
+
+
+def test_nesterovs_momentum_has_its_own_threshold():
+    model = tanh_network(SMALL)
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(9.0), momentum=0.5, nesterov=True)
+    row = Monitor(model, mean_square, tensors(SMALL), optimizer=optimizer).observe(0)
+    assert row["events"][0].endswith(f"against {3 / 2 / 9:.4g}")
+
+
+def test_dal_has_a_rate_to_read():
+    model, (x, y) = tanh_network(SMALL), tensors(SMALL)
+    optimizer = DAL(model.parameters())
+    monitor = Monitor(model, mean_square, (x, y), optimizer=optimizer)
+    assert monitor.observe(0) is None  # DAL's rate is 0 before its first step
+    optimizer.step(lambda: mean_square(model(x), y))
+    assert monitor.observe(1)["learning_rate"] == optimizer.param_groups[0]["lr"]
+
+
+def test_descent_beyond_the_threshold_is_told():
+    model, (x, y) = tanh_network(SMALL), tensors(SMALL)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = Monitor(model, mean_square, (x, y), every=1, optimizer=optimizer)
+    for step in range(6):
+        monitor.observe(step)
+        optimizer.zero_grad()
+        mean_square(model(x), y).backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] *= 3
+    sharp = [row["eigenvalue_0"] * row["learning_rate"] > 2 for row in monitor.rows]
+    changes = [step for step in range(1, 6) if sharp[step] != sharp[step - 1]]
+    assert changes
+    assert [step for step, sentence in monitor.events if sentence.startswith("lambda_0")] == changes
+
+
+def test_a_model_that_is_not_finite_is_told():
+    monitor = plain(every=1)
+    monitor.observe(0, 0.1)
+    monitor._take.params()[0].data.fill_(math.nan)
+    rows = [monitor.observe(step, 0.1) for step in (1, 2)]
+    assert monitor.events == [(1, "the loss is not finite at step 1")]
+    assert "eigenvalue_0" not in rows[0]
+
+
+def test_a_loss_without_curvature_is_measured():
+    model = nn.Linear(3, 1).double()
+    row = Monitor(model, lambda model: model.bias.sum()).observe(0, 0.1)
+    assert row["eigenvalue_0"] == 0
+    np.testing.assert_allclose(row["loss_change"], -0.1)
+
+
+class Trainer:
+    """As much of Lightning's trainer as a callback sees."""
+
+    def __init__(self, *callbacks):
+        self.callbacks, self.optimizers, self.global_step = callbacks, [], 0
+
+    def call(self, hook, *arguments):
+        for callback in self.callbacks:
+            getattr(callback, hook)(self, None, *arguments)
+
+    def fit(self, model, data, steps):
+        self.optimizers = [torch.optim.SGD(model.parameters(), lr=0.1)]
+        for hook in ("setup", "on_fit_start", "on_sanity_check_start", "on_train_start", "on_train_epoch_start"):
+            self.call(hook)
+        for i in range(steps):
+            self.call("on_train_batch_start", data, i)
+            self.global_step += 1
+            self.call("on_train_batch_end", {}, data, i)
+        for hook in ("on_train_epoch_end", "on_save_checkpoint", "on_train_end", "teardown"):
+            self.call(hook)
+
+
+def test_a_trainer_calls_the_monitor(capsys):
+    monitor = plain(every=2)
+    callback = monitor.callback()
+    Trainer(callback).fit(monitor._take._model, tensors(SMALL), steps=4)
+    assert [row["step"] for row in monitor.rows] == [1, 3]
+    assert monitor.rows[0]["learning_rate"] == 0.1
+    assert capsys.readouterr().out == monitor.summary() + "\n"
+    assert callback.state_dict() == {}
+    assert callback.load_state_dict({}) is None
+    assert callback.state_key == callback._legacy_state_key
+    assert not hasattr(callback, "something_else")
+
+
+def test_a_trainer_that_fails_closes_the_monitor():
+    monitor = plain()
+    Trainer(monitor.callback()).call("on_exception", KeyError("x"))
+    assert monitor._closed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            dict(model=tanh_network(SMALL).half()),
+            "must have float32 or float64 parameters.*0.weight is torch.float16",
+        ),
+        (dict(model=tanh_network(SMALL).requires_grad_(False)), "model must have parameters that require gradients"),
+        (dict(model=3), "model must be an nn.Module"),
+        (dict(loss=3), "loss a function"),
+        (dict(data=iter([tensors(SMALL)])), "data must be a batch, or batches that can be iterated again"),
+        (dict(data=3), "data must be a batch"),
+        (dict(data=(torch.ones(1),)), r"data must be \(inputs, targets\)"),
+        (dict(k=0), "k must be"),
+        (dict(momentum=1.5), "momentum must be"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Monitor(**{"model": tanh_network(SMALL), "loss": mean_square, "data": tensors(SMALL), **arguments})
+
+
+def test_no_data_at_all_are_refused():
+    with pytest.raises(ValueError, match="data must hold at least one batch"):
+        Monitor(tanh_network(SMALL), mean_square, []).observe(0, 0.1)
+
+
+def test_a_rate_must_be_known():
+    with pytest.raises(ValueError, match="learning_rate must be given to observe, or an optimizer"):
+        plain().observe(0)
