@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import equinox as eqx
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from principalflow import _checks
+from principalflow import _checks, runs
 from principalflow._table import table
 from principalflow.objective import Objective, Vector, as_objective
 from principalflow.record import Record, Row
+from principalflow.runs._export import add_row
 
 
 class Threshold(NamedTuple):
@@ -45,6 +46,7 @@ class Watch:
     """
 
     _clock = staticmethod(time.perf_counter)
+    _take: Any  # the subclass's `record.WarmStart`
 
     def __init__(self, every: int, budget: float | None, to: Any, config: dict[str, Any]):
         self.rows: list[Row] = []
@@ -57,6 +59,17 @@ class Watch:
         self._states: dict[str, bool] = {}
         self._threshold = Threshold.of()
         self._closed = False
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Arrays on which the next row and its events depend, to be kept and given to `restore`."""
+        block = {} if self._take.state is None else {"block": self._take.state}
+        return block | {name: np.array(on) for name, on in self._states.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Makes the next row and its events what they would have been where `state` was read."""
+        self._take.restore(state.get("block"))
+        self._states = {name: bool(on) for name, on in state.items() if name != "block"}
 
     @property
     def overhead(self) -> float:
@@ -90,7 +103,7 @@ class Watch:
         if kind is None:
             self.close()
         else:
-            self.close("interrupted" if kind is KeyboardInterrupt else "failed", f"{kind.__name__}: {error}")
+            self.close("interrupted", f"{kind.__name__}: {error}")
 
     def _is_due(self, step: int) -> bool:
         """Whether to measure at this step; called at each, so it must be quick."""
@@ -120,14 +133,18 @@ class Watch:
         self._threshold = threshold
         row, failure = self._attempt(take, loss, h)
         row = {"step": step, **row}
+        if "eigenvalue_0" in row:
+            row["threshold"] = threshold.times_h / h
         sentences = [*self._failures(row, failure), *self._news(row)]
         if sentences:
             row["events"] = sentences
             self.events += [(step, sentence) for sentence in sentences]
         self.rows.append(row)
         self._sink.append(row)
-        self._last_cost = self._lap()
-        self._spent += self._last_cost
+        cost = self._lap()
+        self._spent += cost
+        # The first finds its eigenpairs from nothing and compiles, which says nothing of the next.
+        self._last_cost = cost if len(self.rows) > 1 else 0.0
         return row
 
     def _attempt(self, take: Callable[[float], Row], loss: Callable[[], float], h: float) -> tuple[Row, str]:
@@ -154,11 +171,11 @@ class Watch:
     def _news(self, row: Row) -> list[str]:
         if "eigenvalue_0" not in row:
             return []
-        step, sharpness, limit = row["step"], row["eigenvalue_0"], self._threshold.times_h / row["learning_rate"]
+        step, sharpness, limit = row["step"], row["eigenvalue_0"], row["threshold"]
         sentences = []
-        above = sharpness > limit
+        known, above = "above" in self._states, sharpness > limit
         if self._changes("above", above):
-            verb = "fell below" if not above else "crossed" if len(self.rows) else "is above"
+            verb = "fell below" if not above else "crossed" if known else "is above"
             threshold = self._threshold.formula + self._threshold.why
             sentences.append(f"lambda_0 {verb} {threshold} at step {step}: {sharpness:.4g} against {limit:.4g}")
         change, loss = row["loss_change_discrete"], row["loss"]
@@ -186,10 +203,10 @@ class Watch:
 class Monitor(Watch):
     r"""Watches a JAX training loop: sharpness against 2/h, what the next step will do, the drift, all in one row.
 
-    Call `observe` once a step. Where a measurement is due it returns a row, the columns of `principalflow.Record` for
-    the step of gradient descent that starts at these parameters, whichever optimiser makes the loop's own; else None,
-    at once. Each measurement starts at the eigenpairs of the one before. A learning rate of 0, as a warm-up may start
-    with, is not measured: the next step is.
+    Call `observe` once a step. Where a measurement is due it returns a row, the columns of `principalflow.Record` and
+    the `threshold` 2/h, for the step of gradient descent that starts at these parameters, whichever optimiser makes the
+    loop's own; else None, at once. Each measurement starts at the eigenpairs of the one before. A learning rate of 0,
+    as a warm-up may start with, is not measured: the next step is.
 
     A row has `events`, sentences, where something changed: $\lambda_0$ crossed $2/h$ or fell back below; the next step
     is predicted to raise the loss, or no longer; the eigenpairs did not converge; the loss is not finite. Numbers that
@@ -300,8 +317,6 @@ def _leaves(params: PyTree) -> dict[str, Any]:
 def _sink(to: Any, config: dict[str, Any]) -> Any:
     """Returns an object with the `append` and `close` of a run directory for whatever rows can go to."""
     if isinstance(to, str | os.PathLike):
-        from principalflow import runs  # pyright: ignore[reportAttributeAccessIssue]
-
         return runs.create(to, config)
     if hasattr(to, "add_scalar"):
         return _Writer(to)
@@ -330,12 +345,7 @@ class _Writer:
         self._writer = writer
 
     def append(self, row: Row) -> None:
-        step = row["step"]
-        for name, value in row.items():
-            if name != "step" and isinstance(value, int | float) and math.isfinite(value):
-                self._writer.add_scalar(f"principalflow/{name}", value, step)
-        if "events" in row and hasattr(self._writer, "add_text"):
-            self._writer.add_text("principalflow/events", "\n\n".join(row["events"]), step)
+        add_row(self._writer, row)
 
     def close(self, status: str, message: str) -> None:
         pass

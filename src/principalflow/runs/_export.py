@@ -1,5 +1,6 @@
 """Run directories for other programs: parquet, CSV, TensorBoard."""
 
+import math
 import numbers
 import os
 from pathlib import Path
@@ -64,7 +65,7 @@ def add_row(writer: Any, row: dict[str, Any]) -> None:
     """Adds a row to a TensorBoard writer: numbers as scalars, events as text."""
     step = int(row["step"])
     for name, value in row.items():
-        if isinstance(value, numbers.Real) and name != "step" and value == value:
+        if name != "step" and isinstance(value, numbers.Real) and math.isfinite(value):
             writer.add_scalar(f"principalflow/{name}", float(value), step)
-    for event in row.get("events") or ():
-        writer.add_text("principalflow/events", event, step)
+    if row.get("events") and hasattr(writer, "add_text"):
+        writer.add_text("principalflow/events", "\n\n".join(row["events"]), step)

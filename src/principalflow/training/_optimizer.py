@@ -28,6 +28,7 @@ def _gradient_descent(momentum: float) -> Optimizer:
     inertia = optax.trace(momentum) if momentum else optax.identity()
 
     def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:
+        velocity: Any = None
         velocity, state = inertia.update(gradient, state)
         return -rate * velocity, state, rate
 

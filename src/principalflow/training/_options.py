@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from principalflow import _checks, models
 from principalflow._checks import did_you_mean
+from principalflow.training import _schedule
 
 Optimizer = Literal["gd", "sgd", "dal"]
 
@@ -24,8 +24,7 @@ _OF_DAL = ("power", "factor", "max_learning_rate", "per_parameter", "curvature",
 class Options:
     """The options of `principalflow train`; the keys of its config files are the same.
 
-    Raises:
-        ValueError: For an option out of its range, or one that the chosen optimiser doesn't have.
+    They are checked by `run`, before any work.
 
     Example:
         >>> import principalflow as pf
@@ -107,9 +106,8 @@ class Options:
 
     def __post_init__(self):
         for name in (*SWEPT, "hidden"):
-            if isinstance(getattr(self, name), list):
+            if isinstance(getattr(self, name), list):  # as config files have them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check(self)
 
     def runs(self) -> dict[str, "Options"]:
         """Returns the single runs by name; one without swept options has the name ""."""
@@ -121,13 +119,9 @@ class Options:
         """Returns the options as a dict of plain values."""
         return asdict(self)
 
-    def with_changes(self, source: str, changes: Mapping[str, Any]) -> "Options":
-        """Returns these options with some changed; a key that is none is refused, naming its `source`."""
-        known = [field.name for field in fields(self)]
-        for key in changes:
-            if key not in known:
-                raise ValueError(f"{source} has the unknown key {key!r}.{did_you_mean(key, known)}")
-        return replace(self, **changes)
+    def check(self) -> None:
+        """Raises a ValueError for an option out of its range, or one that the chosen optimiser doesn't have."""
+        _check(self)
 
     @classmethod
     def from_file(cls, path: Path) -> "Options":
@@ -139,7 +133,11 @@ class Options:
             raise ValueError(f"config {path} can't be read: {error.strerror}.") from error
         except ValueError as error:
             raise ValueError(f"config {path} can't be read: {error}.") from error
-        return cls().with_changes(f"config {path}", content)
+        known = [field.name for field in fields(cls)]
+        for key in content:
+            if key not in known:
+                raise ValueError(f"config {path} has the unknown key {key!r}.{did_you_mean(key, known)}")
+        return cls(**content)
 
 
 def _check(o: Options) -> None:
@@ -155,6 +153,8 @@ def _check(o: Options) -> None:
         _checks.whole(name, getattr(o, name), least=0)
     for name in ("checkpoint_every", "directions", "curvature_every"):
         _checks.whole(name, getattr(o, name), least=1)
+    for units in o.hidden:
+        _checks.whole("hidden", units, least=1)
     for name in ("samples", "batch_size", "chunk"):
         if getattr(o, name) is not None:
             _checks.whole(name, getattr(o, name), least=1)
@@ -174,7 +174,7 @@ def _check_optimizer(o: Options) -> None:
     if o.optimizer == "dal":
         if o.learning_rate is not None or o.schedule != "constant" or o.warmup:
             raise ValueError(
-                "dal computes its rate: give factor and max_learning_rate, not a learning_rate or schedule."
+                "dal computes its rate: it takes factor and max_learning_rate, no learning_rate or schedule."
             )
     else:
         if o.learning_rate is None:
@@ -187,7 +187,7 @@ def _check_optimizer(o: Options) -> None:
     if o.optimizer == "sgd" and o.batch_size is None:
         raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
     for rate in _values(o.learning_rate) if o.learning_rate is not None else ():
-        _checks.positive("learning_rate", rate)
+        _schedule.rates(_checks.positive("learning_rate", rate), o.schedule, o.warmup, o.steps)
 
 
 def _values(option: Any) -> tuple:

@@ -1,6 +1,6 @@
 """The data, network and loss of a run."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -65,7 +65,7 @@ def _network(o: Options, input_shape: tuple[int, ...], outputs: int) -> eqx.Modu
         options |= dict(pooling=o.pooling) | (dict(normalization=o.normalization) if o.normalization else {})
     elif o.normalization not in (None, "none"):
         raise ValueError(f"normalization is for convolutional networks, got {o.normalization!r} for an mlp.")
-    return models.build(o.model, input_shape, outputs, jax.random.key(o.seed), o.hidden, **options)
+    return models.build(o.model, input_shape, outputs, jax.random.key(cast(int, o.seed)), o.hidden, **options)
 
 
 def _arrays(o: Options, inputs: np.ndarray, labels: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

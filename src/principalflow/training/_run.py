@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,7 @@ def run(
         >>> list(pf.training.run(options, tempfile.mkdtemp()).values())
         ['done']
     """
+    options.check()
     say = say or (lambda sentence: None)
     members = {Path(out) / name: single for name, single in options.runs().items()}
     statuses = {path: _finished(path, single) for path, single in members.items()}
@@ -97,8 +98,8 @@ class _Member:
         theta = problem.start(o)
         self.state = State(theta, optimizer(o).init(theta))
         self._monitor = Monitor(problem.objective, k=o.directions, every=1, tol=o.tolerance, momentum=o.momentum)
-        rate = None if o.optimizer == "dal" else o.learning_rate
-        self._rates = np.zeros(o.steps + 1) if rate is None else _schedule.rates(rate, o.schedule, o.warmup, o.steps)
+        rate = cast(float, o.learning_rate or 0.0)  # dal has its own
+        self._rates = _schedule.rates(rate, o.schedule, o.warmup, o.steps)
         self.step, self.run = 0, _opened(path, o)
         if (found := self.run.restore()) is not None:
             self.step = found[0]
@@ -230,7 +231,7 @@ def _batch(o: Options, samples: int, step: int) -> np.ndarray:
     """Returns the samples of a step: each epoch is a permutation of its own, cut into whole batches."""
     size = o.batch_size or samples
     epoch, position = divmod(step, samples // size)
-    order = _epoch(o.seed, epoch, samples)
+    order = _epoch(cast(int, o.seed), epoch, samples)
     return order[position * size : (position + 1) * size]
 
 

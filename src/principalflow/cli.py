@@ -1,0 +1,184 @@
+"""The command `principalflow`."""
+
+import ctypes
+import inspect
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import platformdirs
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional
+
+from principalflow import __version__, data, report, runs, training
+from principalflow._checks import did_you_mean
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Returns:
+        0 if all went well, 1 if a run diverged or was interrupted, 2 for bad input.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(__version__)
+        return 0
+    if name not in _COMMANDS:
+        print(f"principalflow has no command {name!r}.{did_you_mean(name, _COMMANDS)}\n\n{_help()}", file=sys.stderr)
+        return 2
+    try:
+        return _COMMANDS[name](arguments[1:])
+    except (ValueError, runs.RunError, data.DataError, FileNotFoundError, ImportError) as error:
+        print(f"principalflow {name}: {error}", file=sys.stderr)
+        return 2
+
+
+def train(arguments: list[str]) -> int:
+    """Train a network, or sweep over rates, powers and seeds, into a run directory; or go on with one."""
+
+    def command(
+        options: Annotated[training.Options, OmitArgPrefixes] = _defaults(arguments),  # noqa: B008
+        out: Path | None = None,
+        config: Path | None = None,
+    ) -> int:
+        """Train a network, or sweep over some options, into a run directory; or go on with what is there.
+
+        Where a list of learning rates, powers or seeds is given, each combination is a run in a folder of its own.
+        The same command again goes on where a run stopped. Ctrl-C stops at a checkpoint; a second one at once.
+
+        Args:
+            options: What to train, and how.
+            out: The run directory; by default runs/DATA-MODEL-OPTIMIZER.
+            config: A TOML file of options, or the config.json of another run; the command line overrides it.
+        """
+        _prepare(options.precision)
+        where = out or Path("runs") / f"{Path(options.data).stem}-{options.model}-{options.optimizer}"
+        statuses = training.run(options, where, say=_say)
+        return 0 if set(statuses.values()) <= {"done"} else 1
+
+    return _parsed("train", command, arguments)
+
+
+def make_report(arguments: list[str]) -> int:
+    """Show and compare runs on one HTML page."""
+
+    def command(paths: Positional[tuple[Path, ...]], out: Path = Path("report.html"), title: str | None = None) -> int:
+        """Show and compare runs on one HTML page, which needs no network.
+
+        Args:
+            paths: Run directories, or folders of them.
+            out: The page to write.
+            title: Its title.
+        """
+        _say(f"The report is in {report.write(_loaded(paths), out, title).resolve()}.")
+        return 0
+
+    return _parsed("report", command, arguments)
+
+
+def export(arguments: list[str]) -> int:
+    """Write the metrics of a run as parquet, CSV or TensorBoard's files."""
+
+    def command(path: Positional[Path], to: Path, format: str | None = None) -> int:  # noqa: A002
+        """Write the metrics of a run, or of the runs of a sweep, for other programs.
+
+        Args:
+            path: A run directory, or a folder of them.
+            to: The file to write, .parquet or .csv; or the log folder of TensorBoard.
+            format: parquet, csv or tensorboard, where the name doesn't tell.
+        """
+        _say(f"Written to {runs.export(path, to, format).resolve()}.")
+        return 0
+
+    return _parsed("export", command, arguments)
+
+
+def fetch(arguments: list[str]) -> int:
+    """Download data sets and check them, or list them."""
+
+    def command(names: Positional[tuple[str, ...]] = ()) -> int:
+        """Download data sets and check them; without a name, list those that there are.
+
+        They go to the user's cache, unless the folder PRINCIPALFLOW_DATA has them.
+
+        Args:
+            names: Such as mnist and cifar10.
+        """
+        if not names:
+            print(data.describe().to_string(index=False))
+        for name in names:
+            files = data.fetch(name)
+            _say(f"{name}: " + (", ".join(map(str, files)) or "comes with scikit-learn") + ".")
+        return 0
+
+    return _parsed("data", command, arguments)
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "report": make_report,
+    "export": export,
+    "data": fetch,
+}
+
+
+def _help() -> str:
+    lines = [f"  {name:10} {inspect.getdoc(command)}" for name, command in _COMMANDS.items()]
+    return "\n".join(
+        ["usage: principalflow COMMAND [OPTIONS]", "", *lines, "", "principalflow COMMAND --help says more."]
+    )
+
+
+def _parsed(name: str, command: Callable[..., int], arguments: list[str]) -> int:
+    return tyro.cli(command, args=arguments, prog=f"principalflow {name}", config=(tyro.conf.FlagConversionOff,))
+
+
+def _defaults(arguments: list[str]) -> training.Options:
+    """Returns the options of the file after `--config`, which is read before the rest of the command line."""
+    for position, argument in enumerate(arguments):
+        if argument == "--config" and position + 1 < len(arguments):
+            return training.Options.from_file(Path(arguments[position + 1]))
+        if argument.startswith("--config="):
+            return training.Options.from_file(Path(argument.removeprefix("--config=")))
+    return training.Options()
+
+
+def _loaded(paths: tuple[Path, ...]) -> dict[str, Any]:
+    """Returns the runs by the shortest names that tell them apart."""
+    if not paths:
+        raise ValueError("report needs the path of at least one run.")
+    found = [run.resolve() for path in paths for run in runs.find(path)]
+    names = [path.name for path in found]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in found]
+    return {name: runs.load(path) for name, path in zip(names, found, strict=True)}
+
+
+def _prepare(precision: str) -> None:
+    """Sets what holds for the whole process: precision, where compiled code is kept, and how memory is returned."""
+    jax.config.update("jax_enable_x64", precision == "float64")
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("principalflow") / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    if platform.libc_ver()[0] == "glibc":
+        # Keep freed memory: by default glibc returns large pieces at once, and XLA has them mapped anew at every call.
+        mallopt, trim_threshold, top_pad, mmap_max = ctypes.CDLL(None).mallopt, -1, -2, -4
+        for option, value in ((mmap_max, 0), (trim_threshold, 2**31 - 1), (top_pad, 100_000_000)):
+            mallopt(option, value)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The command line, in this process; what it computes is tested with the modules that it calls."""
+
+import json
+
+import pytest
+
+import principalflow as pf
+from principalflow import cli
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch):
+    """The process keeps its own precision, cache and memory."""
+    monkeypatch.setattr(cli, "_prepare", lambda precision: None)
+
+
+def train(out, *arguments):
+    command = ["train", "--data", "iris", "--hidden", "5", "--steps", "4", "--out", str(out), *arguments]
+    return cli.main(command)
+
+
+def test_train_writes_a_run_and_says_how_it_ended(tmp_path, capsys):
+    assert train(tmp_path / "run", "--learning-rate", "0.1") == 0
+    assert pf.runs.load(tmp_path / "run")["step"].tolist() == [0, 1, 2, 3, 4]
+    assert "is done: 4 steps" in capsys.readouterr().err
+
+
+def test_several_values_make_a_sweep(tmp_path):
+    assert train(tmp_path, "--learning-rate", "0.1", "0.2", "--seed", "0", "1") == 0
+    assert len(pf.runs.find(tmp_path)) == 4
+
+
+def test_the_command_line_overrides_the_config_file(tmp_path):
+    (tmp_path / "run.toml").write_text("learning_rate = 0.1\nmomentum = 0.5\nsteps = 100\n")
+    assert train(tmp_path / "run", "--config", str(tmp_path / "run.toml")) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["learning_rate"], config["momentum"], config["steps"]) == (0.1, 0.5, 4)
+
+
+def test_a_diverged_run_is_told_by_the_exit_code(tmp_path):
+    assert train(tmp_path / "run", "--learning-rate", "1e30", "--loss", "mean-square") == 1
+
+
+def test_the_help_of_train_names_every_option(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["train", "--help"])
+    text = capsys.readouterr().out
+    for option in (*pf.training.Options().config(), "out", "config"):
+        assert f"--{option.replace('_', '-')} " in text
+
+
+def test_a_report_compares_runs(tmp_path, capsys):
+    train(tmp_path / "sweep", "--learning-rate", "0.1", "0.2")
+    assert cli.main(["report", str(tmp_path / "sweep"), "--out", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "learning_rate=0.1" in page
+    assert "report.html" in capsys.readouterr().err
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path):
+    for folder in ("a", "b"):
+        train(tmp_path / folder / "run", "--learning-rate", "0.1")
+    names = cli._loaded((tmp_path / "a" / "run", tmp_path / "b" / "run"))
+    assert list(names) == [str(tmp_path / "a" / "run"), str(tmp_path / "b" / "run")]
+
+
+def test_export_writes_a_table(tmp_path):
+    train(tmp_path / "run", "--learning-rate", "0.1")
+    assert cli.main(["export", str(tmp_path / "run"), "--to", str(tmp_path / "metrics.csv")]) == 0
+    assert (tmp_path / "metrics.csv").read_text().startswith("step,")
+
+
+def test_data_without_a_name_lists_what_there_is(capsys):
+    assert cli.main(["data"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in pf.data.names())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "no command 'trian'. Did you mean 'train'"),
+        (["train"], "learning_rate must be given"),
+        (["train", "--learning-rate", "0.1", "--model", "vgg"], "Did you mean 'vgg"),
+        (["train", "--learning-rate", "0.1", "--data", "minst"], "Did you mean 'mnist'"),
+        (["train", "--config", "nowhere.toml"], "can't be read"),
+        (["report"], "at least one run"),
+        (["report", "nowhere"], "not a run directory"),
+        (["data", "imagenet"], "must be one of"),
+    ],
+)
+def test_bad_input_is_named_and_told_by_the_exit_code(arguments, message, capsys):
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_the_commands(arguments, capsys):
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("train", "report", "export", "data"))
+
+
+def test_the_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == pf.__version__

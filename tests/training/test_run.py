@@ -1,0 +1,259 @@
+"""Training runs: right numbers, the same ones after an interruption, and shared work in sweeps."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+import principalflow as pf
+from principalflow.training import Options, _run, _steps, run
+
+IRIS = Options(
+    data="iris", hidden=(6,), learning_rate=0.1, steps=20, record_every=5, evaluate_every=10, precision="float64"
+)
+DAL = replace(IRIS, optimizer="dal", learning_rate=None)
+
+
+def metrics(path):
+    return (path / "metrics.jsonl").read_bytes()
+
+
+def iris_objective(seed=0):
+    iris = pf.data.load("iris")
+    model = pf.models.build("mlp", (4,), 3, jax.random.key(seed), hidden=(6,), dtype=np.float64)
+    return pf.Objective(pf.models.loss(), model, (iris.inputs.astype(float), iris.labels))
+
+
+def test_gd_is_descent(tmp_path):
+    run(IRIS, tmp_path)
+    frame, objective = pf.runs.load(tmp_path), iris_objective()
+    path = pf.descend(objective, objective.theta, 0.1, 20)
+    np.testing.assert_allclose(frame["loss"], path.losses, rtol=1e-12)
+    assert frame["step"].tolist() == list(range(21))
+    assert frame.attrs["status"] == "done"
+
+
+def test_momentum_is_heavy_ball(tmp_path):
+    run(replace(IRIS, momentum=0.9), tmp_path)
+    objective = iris_objective()
+    theta, velocity, losses = objective.theta, 0.0, []
+    for _ in range(21):
+        losses.append(float(objective.value(theta)))
+        velocity = 0.9 * velocity + objective.gradient(theta)
+        theta = theta - 0.1 * velocity
+    np.testing.assert_allclose(pf.runs.load(tmp_path)["loss"], losses, rtol=1e-12)
+
+
+def test_records_are_those_of_the_monitor_at_their_steps(tmp_path):
+    run(IRIS, tmp_path)
+    frame, objective = pf.runs.load(tmp_path), iris_objective()
+    recorded = frame[frame["eigenvalue_0"].notna()]
+    assert recorded["step"].tolist() == [0, 5, 10, 15, 20]
+    theta = pf.descend(objective, objective.theta, 0.1, 15).thetas[15]
+    largest = pf.spectrum.top_eigenpairs(objective, theta, 1).values[0]
+    assert recorded["eigenvalue_0"].iloc[3] == pytest.approx(largest, rel=1e-9)  # few parameters: the dense method
+    assert frame[frame["test_accuracy"].notna()]["step"].tolist() == [0, 10, 20]
+
+
+def test_sgd_takes_every_sample_once_an_epoch(tmp_path):
+    options = replace(IRIS, optimizer="sgd", batch_size=40)
+    seen = np.concatenate([_run._batch(options, 120, step) for step in range(3, 6)])
+    assert sorted(seen) == list(range(120))
+    assert not np.array_equal(seen, np.concatenate([_run._batch(options, 120, step) for step in range(3)]))
+
+
+def test_the_loss_of_a_batch_is_called_so(tmp_path):
+    run(replace(IRIS, optimizer="sgd", batch_size=40), tmp_path)
+    frame = pf.runs.load(tmp_path)
+    assert frame["batch_loss"].notna().all()
+    assert frame[frame["loss"].notna()]["step"].tolist() == [0, 5, 10, 15, 20]
+
+
+def test_dal_takes_its_own_rate(tmp_path):
+    run(replace(DAL, power=0.5), tmp_path)
+    frame, objective = pf.runs.load(tmp_path), iris_objective()
+    gradient = objective.gradient(objective.theta)
+    unit = gradient / np.linalg.norm(gradient)
+    curvature = np.linalg.norm(objective.hvp(objective.theta, unit))
+    assert frame["learning_rate"][0] == pytest.approx(min(2 / curvature**0.5, 5), rel=1e-9)
+    assert frame["loss"].iloc[-1] < frame["loss"][0]
+
+
+@pytest.mark.parametrize("curvature", ["hvp", "finite_difference"])
+def test_chunks_change_nothing_but_rounding(tmp_path, curvature):
+    options = replace(DAL, curvature=curvature, steps=5, record_every=0)
+    run(options, tmp_path / "whole")
+    run(replace(options, chunk=50), tmp_path / "chunks")
+    whole, chunks = (pf.runs.load(tmp_path / name)["loss"] for name in ("whole", "chunks"))
+    np.testing.assert_allclose(chunks, whole, rtol=1e-9)
+
+
+def test_a_run_that_diverges_is_a_result(tmp_path):
+    statuses = run(replace(IRIS, learning_rate=1e30, loss="mean-square"), tmp_path)
+    frame = pf.runs.load(tmp_path)
+    assert set(statuses.values()) == {"diverged"}
+    assert np.isnan(frame["loss"].iloc[-1])
+    assert "not finite at step" in frame.attrs["message"]
+
+
+def test_a_regression_trains(tmp_path):
+    values = np.random.default_rng(0).standard_normal((40, 3))
+    lines = ["a,b,target", *(f"{a},{b},{c}" for a, b, c in values)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    options = replace(IRIS, data=str(tmp_path / "table.csv"), loss="mean-square")
+    run(options, tmp_path / "run")
+    assert {"loss", "test_loss"} <= set(pf.runs.load(tmp_path / "run"))
+    with pytest.raises(ValueError, match="loss must be mean-square"):
+        run(replace(options, loss="cross-entropy"), tmp_path / "other")
+
+
+def stop_after(monkeypatch, calls):
+    """Sends Ctrl-C after so many compiled calls, once."""
+    advance, left = _steps.advance, [calls]
+
+    def counted(*arguments):
+        left[0] -= 1
+        if not left[0]:
+            signal.raise_signal(signal.SIGINT)
+        return advance(*arguments)
+
+    monkeypatch.setattr(_steps, "advance", counted)
+
+
+INTERRUPTED = {
+    "gd": replace(IRIS, momentum=0.5, schedule="cosine", warmup=3),
+    "sgd": replace(IRIS, optimizer="sgd", batch_size=40, precision="float32"),
+    "dal": replace(
+        IRIS, optimizer="dal", learning_rate=None, momentum=0.9, average=0.9, batch_size=40, curvature_every=3
+    ),
+    # Above 500 parameters, where eigenpairs start at those of the record before.
+    "iterative": replace(IRIS, hidden=(20, 20), learning_rate=1.5, record_every=2),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_an_interrupted_run_goes_on_with_the_same_numbers(tmp_path, monkeypatch, name):
+    options = INTERRUPTED[name]
+    run(options, tmp_path / "whole")
+    for calls in (1, 3, 2):
+        with monkeypatch.context() as patch:
+            stop_after(patch, calls)
+            statuses = run(options, tmp_path / "cut")
+        assert set(statuses.values()) == {"interrupted"}
+    run(options, tmp_path / "cut")
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+
+
+def test_more_steps_go_on_with_the_same_numbers(tmp_path):
+    run(replace(IRIS, steps=13), tmp_path / "longer")
+    run(IRIS, tmp_path / "longer")
+    run(IRIS, tmp_path / "whole")
+    assert metrics(tmp_path / "longer") == metrics(tmp_path / "whole")
+
+
+def test_a_finished_run_is_left_alone(tmp_path):
+    run(IRIS, tmp_path)
+    before, said = metrics(tmp_path), []
+    assert run(IRIS, tmp_path, say=said.append) == {str(tmp_path): "done"}
+    assert metrics(tmp_path) == before
+    assert said == [f"{tmp_path} is done already."]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(learning_rate=0.2), "learning_rate 0.1, and 0.2 was asked for"),
+        (dict(steps=10), "steps 20, and 10 was asked for"),
+        (dict(hidden=(7,)), "hidden"),
+    ],
+)
+def test_a_run_with_other_options_is_refused(tmp_path, change, message):
+    run(IRIS, tmp_path)
+    with pytest.raises(pf.runs.RunError, match=message):
+        run(replace(IRIS, **change), tmp_path)
+
+
+def test_a_schedule_that_ends_at_zero_can_not_be_made_longer(tmp_path):
+    options = replace(IRIS, schedule="cosine")
+    run(options, tmp_path)
+    with pytest.raises(pf.runs.RunError, match="steps 20, and 30"):
+        run(replace(options, steps=30), tmp_path)
+
+
+SWEEP = replace(IRIS, learning_rate=(0.1, 0.3, 1e30), seed=(0, 1), loss="mean-square")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    before = _steps.advance._cached._cache_size()
+    statuses = run(SWEEP, folder)
+    return folder, statuses, _steps.advance._cached._cache_size() - before
+
+
+def test_a_sweep_compiles_once(sweep):
+    assert sweep[2] == 1
+
+
+def test_a_sweep_is_its_runs(sweep, tmp_path):
+    folder, statuses, _ = sweep
+    assert sorted(statuses.values()) == ["diverged"] * 2 + ["done"] * 4
+    run(replace(SWEEP, learning_rate=0.3, seed=1), tmp_path)
+    assert metrics(folder / "learning_rate=0.3,seed=1") == metrics(tmp_path)
+
+
+def test_runs_that_are_computed_together_are_the_same_to_rounding(sweep, tmp_path):
+    statuses = run(SWEEP, tmp_path, together=True)
+    assert list(statuses.values()) == list(sweep[1].values())
+    apart, together = pf.runs.load(sweep[0]), pf.runs.load(tmp_path)
+    kept = ~apart["run"].str.contains("1e30|1e\\+30")
+    np.testing.assert_allclose(together["loss"][kept], apart["loss"][kept], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(batch_size=1000, optimizer="sgd"), "batch_size must be at most the 120 samples"),
+        (dict(model="vgg11"), r"\(height, width, channels\)"),
+        (dict(normalization="group"), "normalization is for convolutional networks"),
+        (dict(data="irys"), "Did you mean 'iris'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        run(replace(IRIS, **change), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def started(folder, cache, *arguments):
+    command = [sys.executable, "-m", "principalflow.cli", "train", "--out", str(folder), *arguments]
+    return subprocess.Popen(
+        command, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)}, stderr=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_gives_the_same_metrics(tmp_path):
+    options = "--data iris --hidden 30 30 --optimizer sgd --batch-size 30 --learning-rate 0.05 --momentum 0.9"
+    arguments = f"{options} --steps 200 --record-every 4 --checkpoint-every 11 --evaluate-every 50".split()
+    whole, killed, cache = tmp_path / "whole", tmp_path / "killed", tmp_path / "cache"
+    assert started(whole, cache, *arguments).wait() == 0
+    length, moments = len(metrics(whole)), random.Random(0)
+    for share in (0.3, 0.6, 0.9):
+        process = started(killed, cache, *arguments)
+        file = killed / "metrics.jsonl"
+        while process.poll() is None and not (file.exists() and file.stat().st_size > share * length):
+            time.sleep(0.005)
+        time.sleep(0.05 * moments.random())
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert metrics(killed) != metrics(whole)
+    assert started(killed, cache, *arguments).wait() == 0
+    assert metrics(killed) == metrics(whole)
