@@ -29,6 +29,7 @@ benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/flows.py
 	$(BIN)/python benchmarks/eigenpairs.py
 	$(BIN)/python benchmarks/dal.py
+	$(BIN)/python benchmarks/networks.py
 
 clean:
 	rm -rf $(VENV) $(OUT)

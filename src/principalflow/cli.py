@@ -169,8 +169,12 @@ def _prepare(precision: str) -> None:
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("principalflow") / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    keep_memory()
+
+
+def keep_memory() -> None:
+    """Has glibc keep what is freed: by default it returns large pieces, and XLA maps them anew at every call."""
     if platform.libc_ver()[0] == "glibc":
-        # Keep freed memory: by default glibc returns large pieces at once, and XLA has them mapped anew at every call.
         mallopt, trim_threshold, top_pad, mmap_max = ctypes.CDLL(None).mallopt, -1, -2, -4
         for option, value in ((mmap_max, 0), (trim_threshold, 2**31 - 1), (top_pad, 100_000_000)):
             mallopt(option, value)

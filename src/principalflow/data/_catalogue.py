@@ -65,6 +65,8 @@ def load(
     standardize: bool = True,
     one_hot: bool = False,
     progress: bool | None = None,
+    label: str | None = None,
+    size: int | None = None,
 ) -> Dataset:
     """Returns a data set by its name, or your own from a `.csv` file (see `csv`) or a folder (see `image_folder`).
 
@@ -97,12 +99,14 @@ def load(
         standardize: Whether inputs are standardised.
         one_hot: Whether labels are float32 (N, classes).
         progress: Whether a download shows how far it is; None for where there is a terminal.
+        label: Of a `.csv` file, the column of labels; None for the last.
+        size: Of a folder, the images' height and width; None for 224.
 
     Returns:
         The `Dataset`.
 
     Raises:
-        ValueError: For an unknown name, or samples that aren't there.
+        ValueError: For an unknown name, samples that aren't there, or a label or size that the data don't take.
         DataError: If files are missing and can't be downloaded, or are damaged.
         ImportError: If scikit-learn or Pillow is needed and missing.
 
@@ -111,22 +115,22 @@ def load(
         >>> pf.data.load("digits", samples=500)
         Dataset('digits': 500 samples and 359 for testing, (8, 8, 1), 10 classes)
     """
+    is_csv = Path(name).suffix.lower() == ".csv"
+    if label is not None and not is_csv:
+        raise ValueError(f"label is for a .csv file, got {label!r} for {str(name)!r}.")
+    is_folder = name not in _KNOWN and not is_csv and Path(name).expanduser().is_dir()
+    if size is not None and not is_folder:
+        raise ValueError(f"size is for a folder of images, got {size!r} for {str(name)!r}.")
     if isinstance(name, str) and name in _KNOWN:
         known, request = _KNOWN[name], Request(samples, test_samples, standardize, one_hot, progress)
         request.train(range(known.samples))  # too many are refused before a download
         request.test(range(known.test_samples))
         return known.load(request)
-    if Path(name).suffix.lower() == ".csv":
-        return csv(name, None, samples, test_samples, standardize, one_hot)
-    if Path(name).expanduser().is_dir():
-        return image_folder(
-            name,
-            samples=samples,
-            test_samples=test_samples,
-            standardize=standardize,
-            one_hot=one_hot,
-            progress=progress,
-        )
+    if is_csv:
+        return csv(name, label, samples, test_samples, standardize, one_hot)
+    if is_folder:
+        size = 224 if size is None else size
+        return image_folder(name, size, samples, test_samples, standardize, one_hot, progress=progress)
     raise _unknown(name, "the path of a .csv file or of a folder of images")
 
 

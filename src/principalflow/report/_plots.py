@@ -53,7 +53,7 @@ def _sharpness(runs: list[Run]) -> Drawing:
         "sharpness",
         "Sharpness",
         "The largest eigenvalues λ of the Hessian: how sharply the loss bends, λ₀ in the sharpest direction. Above the "
-        "dashed line, λ = 2/h or h λ = 2 with learning rate h, each step overshoots further than the one before; "
+        f"dashed line, λ = {_edge(runs)} with learning rate h, each step overshoots further than the one before; "
         "training often rises to this edge and stays near it (sections 3.1 and 5).",
         views,
         log=False,
@@ -63,13 +63,19 @@ def _sharpness(runs: list[Run]) -> Drawing:
 def _eigenvalues(runs: list[Run], directions: Sequence[int]) -> Drawing:
     labels = {f"eigenvalue_{i}": f"λ{_subscript(i)}" for i in directions}
     label = "λ" if len(runs) == 1 else f"λ{_subscript(directions[0])}"
-    return _view(label, "eigenvalue λ", _lines(runs, labels | {THRESHOLD: "2/h"}))
+    return _view(label, "eigenvalue λ", _lines(runs, labels | {THRESHOLD: _edge(runs)}))
 
 
 def _scaled(runs: list[Run], directions: Sequence[int]) -> Drawing:
     labels = {SCALED.format(i): f"h λ{_subscript(i)}" for i in directions}
     label = "h λ" if len(runs) == 1 else f"h λ{_subscript(directions[0])}"
-    return _view(label, "h λ", _lines(runs, labels), level=2)
+    edges = {run.edge for run in runs}
+    return _view(label, "h λ", _lines(runs, labels), level=edges.pop() if len(edges) == 1 else 2)
+
+
+def _edge(runs: list[Run]) -> str:
+    formulas = {run.edge_formula for run in runs}
+    return formulas.pop() if len(formulas) == 1 else "threshold"
 
 
 def _coefficients(runs: list[Run]) -> Drawing:

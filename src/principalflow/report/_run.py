@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-THRESHOLD = "2/h"
+THRESHOLD = "threshold"
 SCALED = "h eigenvalue_{}"
 
 
@@ -23,6 +23,7 @@ class Run:
         status: "running", "done", "diverged", "interrupted", or "" where nothing is known.
         message: A sentence, or "".
         k: How many eigenvalues were recorded.
+        edge: The largest stable h times curvature: 2, or 2(1+m) where momentum m was recorded with its threshold.
     """
 
     name: str
@@ -32,6 +33,12 @@ class Run:
     status: str
     message: str
     k: int
+    edge: float
+
+    @property
+    def edge_formula(self) -> str:
+        """The curvature beyond which training is unstable."""
+        return f"{self.edge:.3g}/h"
 
     def recorded(self, *names: str) -> list[np.ndarray]:
         """Returns the columns, at those rows that have a number in all of them; all empty where a column is missing."""
@@ -44,6 +51,9 @@ class Run:
 
 def read(name: str, frame: Any) -> Run:
     """Returns the run of a table; raises a ValueError if it has no steps or no losses."""
+    labels = getattr(frame, "columns", ())
+    if "batch_loss" in labels and "loss" not in labels:
+        frame = frame.rename(columns={"batch_loss": "loss"})
     missing = [column for column in ("step", "loss") if column not in getattr(frame, "columns", ())]
     if missing:
         raise ValueError(f"runs[{name!r}] must be a DataFrame with columns step and loss; it has no {missing[0]}.")
@@ -52,14 +62,17 @@ def read(name: str, frame: Any) -> Run:
     columns = {str(label): values for label in frame if (values := _numbers(frame[label])) is not None}
     if not {"step", "loss"} <= columns.keys() or not np.all(np.isfinite(columns["step"])):
         raise ValueError(f"runs[{name!r}] must have numbers in its columns step and loss, and all steps finite.")
-    # Every row has a loss, so NaN isn't "not recorded" there.
-    columns["loss"] = np.where(np.isnan(columns["loss"]), np.inf, columns["loss"])
+    columns["loss"] = _marked(columns["loss"], columns.get("batch_loss"))
     columns = {label: values for label, values in columns.items() if not np.all(np.isnan(values))}
     k = 0
     while f"eigenvalue_{k}" in columns:
         k += 1
-    if "learning_rate" in columns:
-        columns |= _against_rate(columns, k)
+    edge = 2.0
+    if "learning_rate" in columns and k:
+        h = np.where(columns["learning_rate"] > 0, columns["learning_rate"], np.nan)
+        columns = {THRESHOLD: 2 / h, **columns} | {SCALED.format(i): h * columns[f"eigenvalue_{i}"] for i in range(k)}
+        products = h * columns[THRESHOLD]
+        edge = round(float(np.nanmedian(products)), 4) if np.any(np.isfinite(products)) else 2.0
     return Run(
         name=str(name),
         columns=columns,
@@ -68,6 +81,7 @@ def read(name: str, frame: Any) -> Run:
         status=str(frame.attrs.get("status") or ""),
         message=str(frame.attrs.get("message") or ""),
         k=k,
+        edge=edge,
     )
 
 
@@ -81,10 +95,10 @@ def _numbers(column: Any) -> np.ndarray | None:
         return None
 
 
-def _against_rate(columns: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
-    h = np.where(columns["learning_rate"] > 0, columns["learning_rate"], np.nan)
-    scaled = {SCALED.format(i): h * columns[f"eigenvalue_{i}"] for i in range(k)}
-    return {THRESHOLD: 2 / h, **scaled} if k else {}
+def _marked(loss: np.ndarray, batch_loss: np.ndarray | None) -> np.ndarray:
+    """Returns the losses, infinite where they were recorded and aren't finite."""
+    recorded_and_not_finite = np.isnan(loss if batch_loss is None else batch_loss)
+    return np.where(recorded_and_not_finite, np.inf, loss)
 
 
 def _events(frame: Any, steps: np.ndarray) -> list[tuple[int, str]]:

@@ -76,18 +76,18 @@ def _divergence(run: Run) -> str:
 
 def _sharpness(run: Run) -> str:
     steps, scaled, eigenvalues, h = run.recorded("step", SCALED.format(0), "eigenvalue_0", "learning_rate")
-    above = np.flatnonzero(scaled > 2)
+    above, edge = np.flatnonzero(scaled > run.edge), run.edge_formula
     records = _count(len(scaled), "record", "records")
     if not len(scaled):
         return ""
     if not len(above):
         largest = np.argmax(scaled)
         where = f"{_number(scaled[largest])}, at step {_whole(steps[largest])}"
-        return f"λ₀ was above 2/h in none of {records}; the largest h λ₀ was {where}."
+        return f"λ₀ was above {edge} in none of {records}; the largest h λ₀ was {where}."
     first = above[0]
-    when = f"first passed 2/h at step {_whole(steps[first])}" if first else "was above 2/h at the first record"
-    values = f"{_number(eigenvalues[first])} against {_number(2 / h[first])}"
-    return f"λ₀ {when}: {values}. It was above 2/h in {len(above):,} of {records} ({len(above) / len(scaled):.0%})."
+    when = f"first passed {edge} at step {_whole(steps[first])}" if first else f"was above {edge} at the first record"
+    values = f"{_number(eigenvalues[first])} against {_number(run.edge / h[first])}"
+    return f"λ₀ {when}: {values}. It was above {edge} in {len(above):,} of {records} ({len(above) / len(scaled):.0%})."
 
 
 def _rises(run: Run) -> str:
@@ -102,7 +102,8 @@ def _rises(run: Run) -> str:
     paired, scaled = run.recorded("loss_change", SCALED.format(0))
     if not len(paired):
         return f"{told}."
-    return f"{told}, {_whole(np.count_nonzero((paired > 0) & (scaled > 2)))} of them with λ₀ above 2/h."
+    above = np.count_nonzero((paired > 0) & (scaled > run.edge))
+    return f"{told}, {_whole(above)} of them with λ₀ above {run.edge_formula}."
 
 
 def _extreme(which: Callable[[np.ndarray], float], run: Run, column: str) -> str:

@@ -39,6 +39,10 @@ class Options:
     """Train on the first so many samples, in an order that is always the same."""
     test_samples: int | None = None
     """Test on the first so many."""
+    label: str | None = None
+    """The column of labels in a CSV file; by default the last."""
+    image_size: int | None = None
+    """The height and width to bring the images of a folder to; by default 224."""
 
     model: str = "mlp"
     """mlp, vgg11, vgg16, resnet18 or resnet50."""
@@ -155,7 +159,7 @@ def _check(o: Options) -> None:
         _checks.whole(name, getattr(o, name), least=1)
     for units in o.hidden:
         _checks.whole("hidden", units, least=1)
-    for name in ("samples", "batch_size", "chunk"):
+    for name in ("samples", "image_size", "batch_size", "chunk"):
         if getattr(o, name) is not None:
             _checks.whole(name, getattr(o, name), least=1)
     for name in ("width", "gain", "tolerance", "factor", "max_learning_rate"):

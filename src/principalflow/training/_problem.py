@@ -41,7 +41,7 @@ def problem(o: Options, progress: bool | None) -> Problem:
     """
     if o.precision == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise ValueError('precision float64 needs jax.config.update("jax_enable_x64", True) before any array is made.')
-    dataset = datasets.load(o.data, o.samples, o.test_samples, progress=progress)
+    dataset = datasets.load(o.data, o.samples, o.test_samples, progress=progress, label=o.label, size=o.image_size)
     samples, classes = len(dataset.inputs), dataset.classes
     if o.batch_size is not None and o.batch_size > samples:
         raise ValueError(f"batch_size must be at most the {samples} samples that there are, got {o.batch_size}.")

@@ -1,0 +1,277 @@
+"""Networks, sweeps and the monitor: what they cost, beside PyTorch and beside doing without.
+
+    python benchmarks/networks.py                    all sections as a table
+    python benchmarks/networks.py --json             the same for programs
+    python benchmarks/networks.py --only vgg sweep   some of them
+
+Sections:
+    vgg      gradient and Hessian product of VGG-11 on 128 images, beside PyTorch's with and without channels last
+    mlp      the same for the 784-100-100-100-10 network on 5,000 samples
+    sweep    ten learning rates in one sweep, beside ten single runs without the time that they compile for; the same
+             sweep with all runs at once; and 500 steps that log their loss beside 500 that don't
+    monitor  a training loop with a monitor of budget 0.1, beside the same loop without
+    memory   the peak of a whole-data gradient and product of VGG-11 on 5,000 images in chunks of 250
+
+Times are the best of several rounds in which contenders take turns; ratios within this run are the result, and only on
+an idle machine. Both frameworks have the same parameters and agree on loss and product, which is checked. Data are
+random numbers of the right shapes, except for the sweep's digits. Memory is kept as the command line does.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+
+import principalflow as pf
+from principalflow import cli
+from principalflow.training import Options, _problem, _steps
+from principalflow.training._optimizer import optimizer
+
+RATES = tuple(round(0.05 * (i + 1), 2) for i in range(10))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION")
+    options = parser.parse_args()
+    cli.keep_memory()
+    figures: dict[str, dict[str, Any]] = {}
+    for name in options.only:
+        figures[name] = SECTIONS[name]()
+        if not options.json:
+            print(name, *(f"    {key:52} {value:.4g}" for key, value in figures[name].items()), sep="\n", flush=True)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+
+
+def vgg() -> dict[str, float]:
+    model = pf.models.VGG((32, 32, 3), 10, jax.random.key(0))
+    return beside_torch(model, random_images(128, (32, 32, 3)), torch_vgg, rounds=5)
+
+
+def mlp() -> dict[str, float]:
+    model = pf.models.MLP(784, (100, 100, 100), 10, jax.random.key(0))
+    return beside_torch(model, random_images(5000, (784,)), torch_mlp, rounds=15)
+
+
+def beside_torch(model: Any, data: tuple, forward: Callable, rounds: int) -> dict[str, float]:
+    """Gradients and Hessian products, ours and PyTorch's in its memory formats, and their ratios."""
+    import torch  # pyright: ignore
+
+    objective = pf.Objective(pf.models.loss(), model, data)
+    theta = objective.theta
+    v = jnp.asarray(np.random.default_rng(1).standard_normal(theta.size), theta.dtype)
+    leaves = [torch.tensor(np.asarray(leaf)) for leaf in jax.tree.leaves(model)]
+    directions = [torch.tensor(np.asarray(leaf)) for leaf in jax.tree.leaves(objective.unravel(v))]
+    calls: dict[str, Callable] = {
+        "gradient": lambda: jax.block_until_ready(objective.gradient(theta)),
+        "product": lambda: jax.block_until_ready(objective.hvp(theta, v)),
+    }
+    formats = {"PyTorch": torch.contiguous_format, "PyTorch, channels last": torch.channels_last}
+    for name, memory in formats.items() if data[0].ndim == 4 else [("PyTorch", torch.contiguous_format)]:
+        params = [kernel(torch, leaf, memory).requires_grad_() for leaf in leaves]
+        along = [kernel(torch, leaf, memory) for leaf in directions]
+        inputs, labels = torch.tensor(data[0]), torch.tensor(data[1])
+        if inputs.ndim == 4:
+            inputs = inputs.permute(0, 3, 1, 2).contiguous(memory_format=memory)
+
+        def loss(params=params, inputs=inputs, labels=labels):
+            return torch.nn.functional.cross_entropy(forward(torch.nn.functional, params, inputs), labels)
+
+        def gradient(params=params, loss=loss):
+            return torch.autograd.grad(loss(), params)
+
+        def product(params=params, along=along, loss=loss):
+            gradients = torch.autograd.grad(loss(), params, create_graph=True)
+            return torch.autograd.grad(gradients, params, grad_outputs=along)
+
+        theirs = sum((a * b).sum().item() for a, b in zip(product(), along, strict=True))
+        check(name, float(v @ objective.hvp(theta, v)), theirs)
+        calls |= {f"{name}: gradient": gradient, f"{name}: product": product}
+    seconds = best(calls, rounds)
+    figures = {f"{name}, seconds": value for name, value in seconds.items()}
+    for kind in ("gradient", "product"):
+        fastest = min(value for name, value in seconds.items() if name.endswith(f": {kind}"))
+        figures[f"{kind} over PyTorch's best"] = seconds[kind] / fastest
+    return figures
+
+
+def torch_vgg(functional: Any, params: list, x: Any) -> Any:
+    """VGG-11 in PyTorch: ten arrays of eight convolutions by stages, and the linear layer."""
+    layers = iter(params)
+    for stage in (1, 1, 2, 2, 2):
+        for _ in range(stage):
+            x = functional.elu(functional.conv2d(x, next(layers), next(layers), padding=1))
+        x = functional.avg_pool2d(x, 2)
+    return functional.linear(x.flatten(1), next(layers), next(layers))
+
+
+def torch_mlp(functional: Any, params: list, x: Any) -> Any:
+    for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
+        x = functional.elu(functional.linear(x, weight, bias))
+    return functional.linear(x, params[-2], params[-1])
+
+
+def kernel(torch: Any, leaf: Any, memory: Any) -> Any:
+    """Returns a weight in PyTorch's order of axes."""
+    if leaf.ndim == 4:
+        return leaf.permute(3, 2, 0, 1).contiguous(memory_format=memory)
+    return leaf.T.contiguous() if leaf.ndim == 2 else leaf.clone()
+
+
+def sweep() -> dict[str, float]:
+    options = Options(learning_rate=RATES, steps=500)
+    compiling = Compilation()
+    run(Options(learning_rate=0.01, steps=10))  # what is compiled once in a process, whatever is trained
+    seconds_of_sweep, _ = compiling.timed(lambda: run(options))
+    single = compiled = 0.0
+    for rate in RATES:
+        seconds, of_compilation = compiling.timed(lambda rate=rate: run(Options(learning_rate=rate, steps=500)))
+        single, compiled = single + seconds, compiled + of_compilation
+    at_once, _ = compiling.timed(lambda: run(options, together=True))
+    return {
+        "sweep, seconds": seconds_of_sweep,
+        "ten single runs, seconds": single,
+        "of which they compile, seconds": compiled,
+        "sweep over single runs without compilation": seconds_of_sweep / (single - compiled),
+        "all at once (vmap) over one after another": at_once / seconds_of_sweep,
+        **logging(),
+    }
+
+
+def run(options: Options, **how: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pf.training.run(options, folder, progress=False, **how)
+
+
+def logging() -> dict[str, float]:
+    """Steps of descent that log loss, gradient norm and rate, beside bare ones."""
+    options = Options(learning_rate=0.1)
+    objective, chosen = _problem.problem(options, progress=False).objective, optimizer(options)
+    state, count = _steps.State(objective.theta, chosen.init(objective.theta)), jnp.asarray(_steps.AT_ONCE, jnp.int32)
+    rates = jnp.full(_steps.AT_ONCE, 0.1, objective.theta.dtype)
+    bare = jax.jit(
+        lambda theta: jax.lax.fori_loop(0, _steps.AT_ONCE, lambda _, t: t - 0.1 * objective.gradient(t), theta)
+    )
+    calls = {
+        "logged": lambda: jax.block_until_ready(_steps.advance(objective, chosen, state, rates, None, count)),
+        "bare": lambda: jax.block_until_ready(bare(objective.theta)),
+    }
+    seconds = best(calls, 15)
+    return {"steps with a log over bare ones": seconds["logged"] / seconds["bare"]}
+
+
+def monitor() -> dict[str, float]:
+    """A loop of descent on the MNIST network, in turns without a monitor and with a new one."""
+    steps, rounds = 2500, 2
+    model = pf.models.MLP(784, (100, 100, 100), 10, jax.random.key(0))
+    objective = pf.Objective(pf.models.loss(), model, random_images(5000, (784,)))
+    step = jax.jit(lambda theta: theta - 0.05 * objective.gradient(theta))
+    jax.block_until_ready(step(objective.theta))
+
+    def loop(observe: Callable) -> float:
+        theta, began = objective.theta, time.perf_counter()
+        for i in range(steps):
+            observe(i, theta, 0.05)
+            theta = step(theta)
+        jax.block_until_ready(theta)
+        return time.perf_counter() - began
+
+    without, watched, measured = [], [], []
+    for _ in range(rounds):
+        without.append(loop(lambda *_: None))
+        jax.clear_caches()  # so that the monitor compiles anew, as in a user's loop
+        jax.block_until_ready(step(objective.theta))
+        watch = pf.Monitor(objective, every=1, budget=0.1)
+        watched.append(loop(watch.observe))
+        measured.append(len(watch.rows))
+    return {
+        "loop, seconds": min(without),
+        "with a monitor over without": min(watched) / min(without),
+        "measurements": min(measured),
+    }
+
+
+def memory() -> dict[str, float]:
+    """Peaks in processes of their own."""
+    code = "import networks; print(networks.peak({!r}))"
+    figures = {}
+    for kind in ("gradient", "product"):
+        command = [sys.executable, "-c", code.format(kind)]
+        output = subprocess.run(command, cwd=sys.path[0], capture_output=True, text=True, check=True).stdout
+        figures[f"{kind}, peak in GiB"] = float(output)
+    return figures
+
+
+def peak(kind: str) -> float:
+    objective = pf.Objective(
+        pf.models.loss(), pf.models.VGG((32, 32, 3), 10, jax.random.key(0)), random_images(5000, (32, 32, 3)), chunk=250
+    )
+    theta = objective.theta
+    call = objective.gradient if kind == "gradient" else lambda theta: objective.hvp(theta, theta)
+    jax.block_until_ready(call(theta))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def random_images(samples: int, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    return random.standard_normal((samples, *shape), np.float32), random.integers(0, 10, samples)
+
+
+def best(calls: dict[str, Callable], rounds: int) -> dict[str, float]:
+    """Returns the least seconds of each call, which take turns; a first round, which may compile, doesn't count."""
+    seconds = {name: float("inf") for name in calls}
+    for number in range(rounds + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            if number:
+                seconds[name] = min(seconds[name], time.perf_counter() - began)
+    return seconds
+
+
+class Compilation:
+    """Adds up the seconds that JAX spends tracing, lowering and compiling."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            self.seconds += duration_secs
+
+    def timed(self, call: Callable) -> tuple[float, float]:
+        """Returns the seconds of a call, and those of them that were compilation."""
+        before, began = self.seconds, time.perf_counter()
+        call()
+        return time.perf_counter() - began, self.seconds - before
+
+
+def check(name: str, ours: float, theirs: float) -> None:
+    if abs(ours - theirs) > 1e-3 * abs(ours):
+        sys.exit(f"{name} has another Hessian: {theirs} instead of {ours}.")
+
+
+SECTIONS: dict[str, Callable[[], dict[str, float]]] = {
+    "vgg": vgg,
+    "mlp": mlp,
+    "sweep": sweep,
+    "monitor": monitor,
+    "memory": memory,
+}
+
+
+if __name__ == "__main__":
+    main()
