@@ -6,6 +6,7 @@ of stability. With the cut on the negative imaginary axis (`"continuous"`) the v
 same, $\log|1-z| + i\pi$ for $z > 1$, and nothing jumps near the real axis: the jump is now at Re z = 1, Im z > 0.
 """
 
+from functools import partial
 from typing import Literal
 
 import jax
@@ -40,6 +41,7 @@ def log(w: Inexact[Array, "..."], branch: Branch) -> Complex[Array, "..."]:
     return jnp.log(jnp.where(real_negative, lax.complex(w.real, jnp.zeros_like(w.real)), w))
 
 
+@partial(jax.jit, static_argnames="branch")  # else each of its operations would be compiled by itself
 def phi(z: Inexact[Array, "..."], branch: Branch) -> Complex[Array, "..."]:
     r"""Returns $\varphi(z) = \log(1-z)/z$, and its limit -1 at zero."""
     z = z.astype(jnp.promote_types(z.dtype, jnp.complex64))
