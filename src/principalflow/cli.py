@@ -11,8 +11,12 @@ from typing import Annotated, Any
 
 import jax
 import platformdirs
-import tyro
-from tyro.conf import OmitArgPrefixes, Positional
+
+try:
+    import tyro
+    from tyro.conf import OmitArgPrefixes, Positional
+except ImportError:
+    sys.exit("The command line needs more than the library: pip install 'principalflow[reproduce]'.")
 
 from principalflow import __version__, data, report, runs, training
 from principalflow._checks import did_you_mean

@@ -42,6 +42,12 @@ def test_group_norm_standardizes_each_group_of_each_image(channels, groups):
     np.testing.assert_allclose(grouped.var((1, 3)), 1, atol=1e-4)  # the floor under the variance
 
 
+def test_group_norm_takes_each_image_by_itself_and_batch_norm_does_not():
+    group, batch = pf.models.GroupNorm(3), pf.models.BatchNorm(3)
+    np.testing.assert_allclose(group(IMAGES)[:1], group(IMAGES[:1]), rtol=1e-12)
+    assert not np.allclose(batch(IMAGES)[:1], batch(IMAGES[:1]))
+
+
 def test_batch_norm_standardizes_each_channel_over_the_batch():
     normed = pf.models.BatchNorm(3)(5 * IMAGES + 1)
     np.testing.assert_allclose(normed.mean((0, 1, 2)), 0, atol=1e-12)
