@@ -27,14 +27,20 @@ class Threshold(NamedTuple):
     why: str
 
     @classmethod
-    def of(cls, momentum: float = 0.0, nesterov: bool = False) -> "Threshold":
-        """Returns that of gradient descent, of heavy ball or of Nesterov's momentum (Cohen et al. 2021)."""
+    def of(cls, momentum: float = 0.0, nesterov: bool = False, dampening: float = 0.0) -> "Threshold":
+        """Returns that of gradient descent, of heavy ball or of Nesterov's momentum (Cohen et al. 2021).
+
+        PyTorch's dampening d multiplies all gradients but the first by 1 - d, which is a smaller rate.
+        """
         if not momentum:
             return cls(2.0, "2/h", "")
         if nesterov:
             times_h = (2 + 2 * momentum) / (1 + 2 * momentum)
             return cls(times_h, "2(1+m)/(1+2m)/h", f", the threshold with Nesterov's momentum m = {momentum:g},")
-        return cls(2 + 2 * momentum, "2(1+m)/h", f", the threshold with momentum m = {momentum:g},")
+        why = f", the threshold with momentum m = {momentum:g},"
+        if dampening:
+            return cls((2 + 2 * momentum) / (1 - dampening), "2(1+m)/((1-d)h)", why)
+        return cls(2 + 2 * momentum, "2(1+m)/h", why)
 
 
 class Watch:
@@ -155,7 +161,7 @@ class Watch:
             return take(h), ""
         except ValueError as error:
             # Later on it is the numbers that have changed, not the arguments.
-            if not self.rows and not isinstance(error, _checks.NonFiniteError | np.linalg.LinAlgError):
+            if not self._states and not isinstance(error, _checks.NonFiniteError | np.linalg.LinAlgError):
                 raise
             return {"learning_rate": h, "loss": loss()}, str(error)
 
@@ -319,7 +325,7 @@ def _sink(to: Any, config: dict[str, Any]) -> Any:
     if isinstance(to, str | os.PathLike):
         return runs.create(to, config)
     if hasattr(to, "add_scalar"):
-        return _Writer(to)
+        return _Function(lambda row: add_row(to, row))  # the writer is the user's and stays open
     if to is None or callable(to):
         return _Function(to or (lambda row: None))
     raise ValueError(
@@ -338,19 +344,6 @@ class _Function:
         pass
 
 
-class _Writer:
-    """Numbers go to a TensorBoard writer, which stays open: it is the user's."""
-
-    def __init__(self, writer: Any):
-        self._writer = writer
-
-    def append(self, row: Row) -> None:
-        add_row(self._writer, row)
-
-    def close(self, status: str, message: str) -> None:
-        pass
-
-
 def _summary(rows: list[Row], events: list[tuple[int, str]], threshold: Threshold, overhead: float) -> str:
     """Returns a paragraph on what was measured, and what it means for the learning rate."""
     known = [row for row in rows if "eigenvalue_0" in row]
@@ -359,7 +352,7 @@ def _summary(rows: list[Row], events: list[tuple[int, str]], threshold: Threshol
     first, last = known[0], known[-1]
     h, sharpness, formula = last["learning_rate"], last["eigenvalue_0"], threshold.formula
     limit, length = threshold.times_h / h, h * last["gradient_norm"]
-    crossed = next((step for step, sentence in events if sentence.startswith("lambda_0")), None)
+    crossed = next((step for step, event in events if event.startswith(("lambda_0 crossed", "lambda_0 is"))), None)
     predicted = [row for row in known if row["loss_change_discrete"] > 0]
     rose = sum(row["loss_change"] > 0 for row in predicted)
     share = f", {last['drift_estimate'] / length:.0%} of its length" if length else ""

@@ -254,7 +254,10 @@ class Objective(eqx.Module):
 
     def over(self, data: PyTree) -> "Objective":
         """Returns the same loss over other samples, such as a batch of these."""
-        return eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
+        other = eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
+        if other.in_chunks:
+            _refuse_batch_statistics(self._rest)
+        return other
 
     def batch(self, index: Int[Array, " b"]) -> "Objective":
         """Returns the same loss over the samples at `index` only."""

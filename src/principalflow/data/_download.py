@@ -8,6 +8,8 @@ from pathlib import Path
 from urllib import request
 from urllib.error import HTTPError
 
+from filelock import FileLock
+
 from principalflow._progress import progress
 
 _CHUNK = 2**18
@@ -46,6 +48,12 @@ def download(urls: Sequence[str], target: Path, md5: str, shown: bool | None = N
         DataError: If no address gave the file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f"{target.name}.lock")):  # two processes must not write one part
+        if not target.exists():
+            _download(urls, target, md5, shown)
+
+
+def _download(urls: Sequence[str], target: Path, md5: str, shown: bool | None) -> None:
     part = target.with_name(f"{target.name}.part")
     failures = []
     for url in urls:

@@ -28,8 +28,8 @@ def image_folder(
 ) -> Dataset:
     """Returns the images in the folders `path/CLASS`, or `path/train/CLASS` and for testing `path/val/CLASS`.
 
-    The files `*.jpg`, `*.jpeg` and `*.png` count; the classes are in the order of their names. The shorter side of an
-    image is resized to 256/224 of `size`, and the square of `size` in its centre taken; grey ones become RGB. Without
+    The files `*.jpg`, `*.jpeg` and `*.png` count; the classes are in the order of their names. Of each image the
+    square in its centre, 224/256 of the shorter side, is brought to `size`; grey ones become RGB. Without
     `val` a fifth is for testing; that, and subsets, are as with `load`.
 
     Args:
@@ -124,7 +124,7 @@ def _decoded(files: list[Path], size: int, request: Request) -> np.ndarray:
     with progress_bar(len(files), request.progress) as advance:
         for i, file in enumerate(files):
             try:
-                with Image.open(file) as image:
+                with Image.open(file, formats=("JPEG", "PNG")) as image:
                     square = _centre(image.convert("RGB"), size)
             except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
                 raise ValueError(f"{file} can't be decoded: {error}. Mend it or move it away.") from error
@@ -134,11 +134,9 @@ def _decoded(files: list[Path], size: int, request: Request) -> np.ndarray:
 
 
 def _centre(image: Any, size: int) -> Any:
-    shorter = round(size * 256 / 224)
-    width, height = (shorter * side // min(image.size) for side in image.size)
-    left, top = (width - size) // 2, (height - size) // 2
-    resized = image.resize((width, height), resample=2)  # bilinear
-    return resized.crop((left, top, left + size, top + size))
+    side = min(image.size) * 224 / 256
+    left, top = ((length - side) / 2 for length in image.size)
+    return image.resize((size, size), resample=2, box=(left, top, left + side, top + side))  # bilinear
 
 
 def _pillow() -> Any:

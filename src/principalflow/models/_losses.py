@@ -113,7 +113,9 @@ _OF_MODEL = {name: _of_model(function) for name, function in LOSSES.items()}
 def _targets(outputs: Outputs, targets: Array) -> Array:
     """Returns the targets in the shape of the outputs; whole numbers (N,) become one-hot where there are classes."""
     if targets.ndim == 1 and outputs.shape[1] > 1 and jnp.issubdtype(targets.dtype, jnp.integer):
-        return jax.nn.one_hot(targets, outputs.shape[1], dtype=outputs.real.dtype)
+        known = (targets >= 0) & (targets < outputs.shape[1])
+        encoded = jax.nn.one_hot(targets, outputs.shape[1], dtype=outputs.real.dtype)
+        return jnp.where(known[:, None], encoded, jnp.nan)  # a label that is no class must show
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.shape != outputs.shape:
         raise ValueError(

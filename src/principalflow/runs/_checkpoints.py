@@ -15,15 +15,15 @@ Arrays = Mapping[str, Any]
 
 # The newest, and one to fall back to.
 _KEPT = 2
-_DIGEST = "sha256"
+_DIGEST = "digest"
 
 
 def save(folder: Path, step: int, arrays: Arrays) -> None:
-    """Saves the arrays as the checkpoint of `step`, and removes those that are too old."""
+    """Saves the arrays as the checkpoint of `step`, which has none yet, and removes those that are too old."""
     arrays = {name: np.asarray(array) for name, array in arrays.items()}
     path = _path(folder, step)
     checkpointer = _orbax().StandardCheckpointer()
-    checkpointer.save(path, {**arrays, _DIGEST: _digest(arrays)}, force=True)
+    checkpointer.save(path, {**arrays, _DIGEST: _digest(arrays)})
     checkpointer.wait_until_finished()
     _files.sync(path)
     _files.sync(folder)
@@ -38,21 +38,29 @@ def steps(folder: Path) -> list[int]:
 
 
 def restore(folder: Path, usable: Callable[[Arrays], bool], say: Callable[[str], None]) -> tuple[int, Arrays] | None:
-    """Returns the newest checkpoint that is whole and `usable`, and says which were not; None if there is none."""
-    for step in steps(folder):
+    """Returns the newest checkpoint that is whole and `usable`, and says which were not; None if there is none at all.
+
+    Raises:
+        ValueError: If there are some, but none that can be used.
+    """
+    saved, reason = steps(folder), ""
+    checkpointer = _orbax().StandardCheckpointer() if saved else None
+    for step in saved:
         try:
-            arrays = _read(_path(folder, step))
+            arrays = _read(checkpointer, _path(folder, step))
             if usable(arrays):
                 return step, arrays
-            reason = "it belongs to other metrics"
+            reason = "the metrics file is shorter than when it was saved"
         except Exception as error:  # whatever orbax and its storage make of a damaged file
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        say(f"the checkpoint of step {step} in {folder} can't be used, and the one before it is tried. {reason}")
+        say(f"the checkpoint of step {step} in {folder} can't be used: {reason}.")
+    if saved:
+        raise ValueError(f"none of the checkpoints in {folder} can be used; the newest, because {reason}")
     return None
 
 
-def _read(path: Path) -> Arrays:
-    arrays = dict(_orbax().StandardCheckpointer().restore(path))
+def _read(checkpointer: Any, path: Path) -> Arrays:
+    arrays = dict(checkpointer.restore(path))
     if not np.array_equal(arrays.pop(_DIGEST), _digest(arrays)):
         raise ValueError("its digest is wrong")
     return arrays
@@ -61,7 +69,7 @@ def _read(path: Path) -> Arrays:
 def clear_newer(folder: Path, step: int) -> None:
     """Removes checkpoints after `step`, and what an interrupted save left."""
     for path in folder.iterdir() if folder.is_dir() else []:
-        if not path.name.isdigit() or int(path.name) > step:
+        if path.is_dir() and (not path.name.isdigit() or int(path.name) > step):
             shutil.rmtree(path)
 
 
@@ -70,7 +78,7 @@ def _path(folder: Path, step: int) -> Path:
 
 
 def _digest(arrays: Arrays) -> np.ndarray:
-    digest = hashlib.new(_DIGEST)
+    digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())

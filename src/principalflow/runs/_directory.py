@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from principalflow import _checks
 from principalflow.runs import _checkpoints, _files
@@ -66,17 +67,23 @@ class Run:
     def restore(self) -> tuple[int, dict[str, np.ndarray]] | None:
         """Goes back to the newest checkpoint, dropping what was appended after it.
 
-        A checkpoint that can't be read is passed over with a `RunWarning`.
+        A checkpoint that can't be read is passed over with a `RunWarning`, for the one before it.
 
         Returns:
             Its step and arrays; None if there is none, and then the metrics are empty.
+
+        Raises:
+            RunError: If there are checkpoints but none can be read. Nothing is changed then.
         """
 
         def usable(arrays: Mapping[str, Any]) -> bool:
             return int(arrays[_LENGTH]) <= self._metrics.tell()
 
         self._metrics.seek(0, os.SEEK_END)
-        found = _checkpoints.restore(self.path / CHECKPOINTS, usable, lambda text: warn(text, stacklevel=5))
+        try:
+            found = _checkpoints.restore(self.path / CHECKPOINTS, usable, lambda text: warn(text, stacklevel=5))
+        except ValueError as error:
+            raise RunError(f"{error}. Mend them, or remove them all to start anew.") from error
         step, arrays = found or (-1, {_LENGTH: 0})
         self._metrics.truncate(int(arrays[_LENGTH]))
         self._metrics.seek(0, os.SEEK_END)
@@ -88,10 +95,11 @@ class Run:
         if self._open:
             _checks.one_of("status", status, ("running", "done", "diverged", "interrupted"))
             self._open = False
-            os.fsync(self._metrics.fileno())
-            self._metrics.close()
-            self._write_status(status, message)
-            self._lock.release()
+            try:
+                self._metrics.close()
+                self._write_status(status, message)
+            finally:
+                self._lock.release()
 
     def __enter__(self) -> "Run":
         return self
@@ -135,7 +143,8 @@ def create(path: str | os.PathLike, config: Mapping[str, Any]) -> Run:
     except OSError as error:
         raise RunError(f"{path} can't be made a run directory: {error}") from error
     lock = _locked(path)
-    if others := [item.name for item in path.iterdir() if item.name != LOCK]:
+    # A process that ended while it made a run may have left the beginning of a config.
+    if others := [item.name for item in path.iterdir() if item.name not in (LOCK, _files.unfinished(CONFIG))]:
         lock.release()
         kind = "is a run already" if CONFIG in others else f"isn't empty: it has {', '.join(sorted(others)[:3])}"
         raise RunError(f"{path} {kind}; choose another folder, or continue a run with reopen.")
@@ -157,10 +166,16 @@ def reopen(path: str | os.PathLike) -> Run:
 
     Example:
         >>> import tempfile, principalflow as pf
-        >>> pf.runs.create(tempfile.mkdtemp(), {"learning_rate": 0.1}).close("interrupted")
+        >>> run = pf.runs.create(tempfile.mkdtemp(), {"learning_rate": 0.1})
+        >>> run.close("interrupted")
+        >>> with pf.runs.reopen(run.path) as again:
+        ...     print(again.config)
+        {'learning_rate': 0.1}
     """
-    config = read_config(Path(path))
-    return Run(Path(path), config, _locked(Path(path)))
+    path = Path(path)
+    config, lock = read_config(path), _locked(path)
+    _drop_torn_line(path / METRICS)
+    return Run(path, config, lock)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -204,10 +219,12 @@ def read_rows(path: Path) -> Iterable[dict[str, Any]]:
 def is_locked(path: Path) -> bool:
     """Whether a process has the run open."""
     try:
-        _locked(path).release()
-    except RunError:
+        with FileLock(path / LOCK, timeout=0):
+            return False
+    except Timeout:
         return True
-    return False
+    except OSError:  # where nothing can be written, nobody writes a run
+        return False
 
 
 def warn(text: str, stacklevel: int) -> None:
@@ -217,15 +234,24 @@ def warn(text: str, stacklevel: int) -> None:
 
 def _locked(path: Path) -> Any:
     """Returns the lock of a directory, taken; the system frees it when the process ends, however it does."""
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise ImportError("run directories need filelock: pip install 'principalflow[reproduce]'.") from error
-    lock = FileLock(path / LOCK, timeout=0, thread_local=False)
+    # Whoever only asks whether it is taken, takes it for a moment: hence the wait.
+    lock = FileLock(path / LOCK, timeout=0.3, thread_local=False)
     try:
         return lock.acquire().lock
     except Timeout as error:
         raise RunError(f"{path} is in use by another process{_owner(path)}.") from error
+    except OSError as error:
+        raise RunError(f"{path} can't be written to: {error.strerror}.") from error
+
+
+def _drop_torn_line(metrics: Path) -> None:
+    if not metrics.exists():
+        return
+    content = metrics.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(metrics, whole)
+        warn(f"the last line of {metrics} was torn and is removed.", stacklevel=4)
 
 
 def _owner(path: Path) -> str:

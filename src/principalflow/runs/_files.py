@@ -12,13 +12,18 @@ import numpy as np
 
 def write_json(path: Path, content: Any) -> None:
     """Writes a file whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(unfinished(path.name))
     with temporary.open("w") as file:
         file.write(json.dumps(plain(content), indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync(path.parent)
+
+
+def unfinished(name: str) -> str:
+    """Returns what a file is called until it is whole."""
+    return f"{name}.tmp"
 
 
 def sync(path: Path) -> None:

@@ -58,15 +58,15 @@ def load(path: str | os.PathLike) -> Any:
     for name, frame in frames.items():
         frame.attrs.clear()
         frame.insert(0, "run", name)
-    together = pandas.concat(frames.values(), ignore_index=True)
+    together = pandas.concat([frame for frame in frames.values() if len(frame)] or frames.values(), ignore_index=True)
+    _fill_events(together)
     together.attrs["runs"] = attrs
     return together
 
 
 def _frame(pandas: Any, path: Path) -> Any:
     frame = pandas.DataFrame(list(_directory.read_rows(path)))
-    if "events" in frame:  # a list of sentences, or nothing
-        frame["events"] = frame["events"].astype(object).where(frame["events"].notna(), None)
+    _fill_events(frame)
     status = _directory.read_status(path)
     frame.attrs = {
         "config": _directory.read_config(path),
@@ -75,3 +75,9 @@ def _frame(pandas: Any, path: Path) -> Any:
         "path": str(path),
     }
     return frame
+
+
+def _fill_events(frame: Any) -> None:
+    """Makes of events lists of sentences, or None."""
+    if "events" in frame:
+        frame["events"] = frame["events"].astype(object).where(frame["events"].notna(), None)

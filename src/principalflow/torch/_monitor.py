@@ -109,7 +109,7 @@ class Monitor(Watch):
         return self._measure(
             step,
             rate.item() if isinstance(rate, Tensor) else rate,
-            Threshold.of(momentum, group.get("nesterov", False)),
+            Threshold.of(momentum, group.get("nesterov", False), group.get("dampening", 0.0)),
             wait=self._take.wait,
             take=self._take,
             loss=self._take.loss,

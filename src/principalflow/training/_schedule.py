@@ -49,6 +49,7 @@ def _changes(schedule: str) -> list[tuple[int, float]]:
         raise ValueError(
             f"schedule must be one of {', '.join(_SHAPES)}, or STEP:RATE,STEP:RATE,..., got {schedule!r}.{guess}"
         ) from error
-    if sorted(changes) != changes or changes[0][0] < 0:
+    steps = [step for step, _ in changes]
+    if sorted(set(steps)) != steps or steps[0] < 0:
         raise ValueError(f"schedule must name its steps in increasing order, got {schedule!r}.")
     return changes
