@@ -41,16 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return _COMMANDS[name](arguments[1:])
-    except (ValueError, runs.RunError, data.DataError, FileNotFoundError, ImportError) as error:
+    except (ValueError, runs.RunError, OSError, ImportError) as error:
         print(f"principalflow {name}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"principalflow {name}: interrupted.", file=sys.stderr)
+        return 1
 
 
 def train(arguments: list[str]) -> int:
     """Train a network, or sweep over rates, powers and seeds, into a run directory; or go on with one."""
 
     def command(
-        options: Annotated[training.Options, OmitArgPrefixes] = _defaults(arguments),  # noqa: B008
+        run: Annotated[training.Options, OmitArgPrefixes] = _defaults(arguments),  # noqa: B008
         out: Path | None = None,
         config: Path | None = None,
     ) -> int:
@@ -60,13 +63,13 @@ def train(arguments: list[str]) -> int:
         The same command again goes on where a run stopped. Ctrl-C stops at a checkpoint; a second one at once.
 
         Args:
-            options: What to train, and how.
+            run: What to train, and how.
             out: The run directory; by default runs/DATA-MODEL-OPTIMIZER.
             config: A TOML file of options, or the config.json of another run; the command line overrides it.
         """
-        _prepare(options.precision)
-        where = out or Path("runs") / f"{Path(options.data).stem}-{options.model}-{options.optimizer}"
-        statuses = training.run(options, where, say=_say)
+        _prepare(run.precision)
+        where = out or Path("runs") / f"{Path(run.data).stem}-{run.model}-{run.optimizer}"
+        statuses = training.run(run, where, say=_say)
         return 0 if set(statuses.values()) <= {"done"} else 1
 
     return _parsed("train", command, arguments)

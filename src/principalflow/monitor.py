@@ -62,6 +62,7 @@ class Watch:
         self._sink = _sink(to, dict(every=every, budget=budget, **config))
         self._mark: float | None = None
         self._loop_time = self._spent = self._last_cost = 0.0
+        self._put_off = 0
         self._states: dict[str, bool] = {}
         self._threshold = Threshold.of()
         self._closed = False
@@ -94,7 +95,9 @@ class Watch:
 
     def summary(self) -> str:
         """Returns in a few sentences what was seen, and what it means for the learning rate."""
-        return _summary(self.rows, self.events, self._threshold, self.overhead)
+        summary = _summary(self.rows, self.events, self._threshold, self.overhead)
+        late = f" At {self._put_off} steps a measurement was due and put off, to keep to the budget."
+        return summary + (late if self._put_off else "")
 
     def close(self, status: str = "done", message: str | None = None) -> None:
         """Ends what `to` was given a path for, with the summary as its message; a second call does nothing."""
@@ -119,7 +122,9 @@ class Watch:
             return True
         if 0 <= step - self.rows[-1]["step"] < self._every:
             return False
-        return self._budget is None or self._spent + self._last_cost <= self._budget * self._loop_time
+        fits = self._budget is None or self._spent + self._last_cost <= self._budget * self._loop_time
+        self._put_off += not fits
+        return fits
 
     def _measure(
         self,
@@ -357,17 +362,18 @@ def _summary(rows: list[Row], events: list[tuple[int, str]], threshold: Threshol
     rose = sum(row["loss_change"] > 0 for row in predicted)
     share = f", {last['drift_estimate'] / length:.0%} of its length" if length else ""
     timed = f"; all of them took {overhead:.0%} of the loop's own time" if math.isfinite(overhead) else ""
+    begin, end, was = rows[0]["step"], rows[-1]["step"], f"{first['eigenvalue_0']:.4g}"
+    several = f"{len(rows)} measurements over steps {begin} to {end}: lambda_0 went from {was} to {sharpness:.4g}, "
     return (
-        f"{len(rows)} measurement{'s' * (len(rows) > 1)} over steps {rows[0]['step']} to {rows[-1]['step']}: "
-        f"lambda_0 went from {first['eigenvalue_0']:.4g} to {sharpness:.4g}, "
-        f"which is {sharpness / limit:.2f} times {formula} = {limit:.4g}, "
+        (several if len(rows) > 1 else f"One measurement, at step {end}: lambda_0 was {was}, ")
+        + f"which is {sharpness / limit:.2f} times {formula} = {limit:.4g}, "
         + (
             f"and never was above {formula}. "
             if crossed is None
             else f"and first was above {formula} at step {crossed}. "
         )
-        + f"Descent's next step was predicted to raise the loss at {len(predicted)} of them, "
-        f"and at {rose} of these it does. "
+        + f"At {len(predicted)} of the measurements descent's next step was predicted to raise the loss, "
+        f"and at {rose} of these it would. "
         f"The last one drifts about {last['drift_estimate']:.2g} from the gradient flow{share}. "
         f"A measurement took {np.mean([row['products'] for row in known]):.1f} Hessian products on average{timed}. "
         + _advice(rows[-1], last, threshold)

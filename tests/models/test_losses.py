@@ -43,6 +43,10 @@ def test_mean_square_takes_a_vector_for_a_single_output():
     np.testing.assert_allclose(pf.models.mean_square(jnp.ones((3, 1)), jnp.array([0, 1, 2])), 2 / 3)
 
 
+def test_a_label_that_is_no_class_shows():
+    assert jnp.isnan(pf.models.cross_entropy(LOGITS, LABELS.at[0].set(4)))
+
+
 def test_accuracy_counts_the_largest_output():
     assert float(pf.models.accuracy(jnp.eye(4)[LABELS], LABELS)) == 1
     assert float(pf.models.accuracy(jnp.eye(4)[LABELS], (LABELS + 1) % 4)) == 0

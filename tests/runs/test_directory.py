@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from principalflow import runs
+from principalflow.runs import _files
 
 CONFIG = {"learning_rate": 0.1, "hidden": (3, 4), "seed": None}
 
@@ -119,13 +120,69 @@ def test_a_corrupt_checkpoint_falls_back_to_the_one_before_it(tmp_path, harm):
     assert rows(tmp_path) == [{"step": 0}]
 
 
-def test_a_checkpoint_of_longer_metrics_is_not_used(tmp_path):
+def everything(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != "status.json"}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run with one row and one checkpoint."""
     with runs.create(tmp_path, CONFIG) as run:
         run.append({"step": 0})
         run.checkpoint(1, {"theta": np.zeros(2)})
-    (tmp_path / "metrics.jsonl").write_text("")
-    with runs.reopen(tmp_path) as run, pytest.warns(runs.RunWarning, match="other metrics"):
-        assert run.restore() is None
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:the checkpoint of step")
+def test_where_no_checkpoint_can_be_used_nothing_is_touched(saved):
+    (saved / "metrics.jsonl").write_text("")
+    before = everything(saved)
+    with (
+        runs.reopen(saved) as run,
+        pytest.raises(runs.RunError, match="none of the checkpoints .* metrics file is shorter"),
+    ):
+        run.restore()
+    assert everything(saved) == before
+
+
+def test_without_orbax_nothing_is_touched(saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    before = everything(saved)
+    with runs.reopen(saved) as run, pytest.raises(ImportError, match="orbax"):
+        run.restore()
+    assert everything(saved) == before
+
+
+def test_a_torn_line_is_removed_before_more_are_appended(saved):
+    with (saved / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1, "lo')
+    with pytest.warns(runs.RunWarning, match="torn"):
+        run = runs.reopen(saved)
+    run.append({"step": 1})
+    run.close()
+    assert rows(saved) == [{"step": 0}, {"step": 1}]
+
+
+def test_a_process_that_ended_while_it_made_a_run_leaves_a_folder_to_use(tmp_path):
+    (tmp_path / "lock").touch()
+    (tmp_path / "config.json.tmp").write_text("{")
+    runs.create(tmp_path, CONFIG).close()
+
+
+def test_a_stray_file_among_checkpoints_is_left_alone(saved):
+    (saved / "checkpoints" / "notes.txt").touch()
+    with runs.reopen(saved) as run:
+        assert run.restore()[0] == 1
+    assert (saved / "checkpoints" / "notes.txt").exists()
+
+
+def test_a_full_disk_does_not_keep_the_lock(saved, monkeypatch):
+    run = runs.reopen(saved)
+    monkeypatch.setattr(_files, "write_json", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        run.close()
+    monkeypatch.undo()
+    runs.reopen(saved).close()
 
 
 def test_a_second_process_is_refused(tmp_path):

@@ -44,6 +44,17 @@ def test_a_sweep_is_one_table_with_the_names_of_its_runs(sweep):
     assert frame.attrs["runs"]["seed=1"]["config"] == {"seed": 1}
 
 
+def test_a_sweep_with_a_run_without_rows_or_events_can_be_loaded_and_exported(run, tmp_path):
+    for name in ("quiet", "empty"):
+        with runs.create(tmp_path / name, {}) as other:
+            other.append(*([{"step": 0, "loss": 1.0}] if name == "quiet" else []))
+    frame = runs.load(tmp_path)
+    assert frame["run"].tolist() == ["quiet"] + ["run"] * 3
+    assert frame["events"].tolist()[0] is None
+    assert frame["step"].dtype == int
+    runs.export(tmp_path, tmp_path / "all.csv")
+
+
 def test_a_torn_last_line_is_left_out_with_a_message(run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "lo')
@@ -100,6 +111,11 @@ def test_tensorboard_gets_finite_numbers_and_events(run, tmp_path):
 def test_tensorboard_gets_a_folder_for_each_run_of_a_sweep(sweep, tmp_path):
     runs.export(sweep, tmp_path / "logs")
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["seed=0", "seed=1"]
+
+
+def test_a_name_that_does_not_tell_the_format_is_refused(run, tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.parquet or \.csv"):
+        runs.export(run, tmp_path / "run.xlsx")
 
 
 def test_an_unknown_format_is_refused(run, tmp_path):

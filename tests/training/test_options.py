@@ -21,6 +21,10 @@ def test_lists_make_a_sweep_of_all_combinations():
     assert runs["learning_rate=0.2,seed=1"] == Options(learning_rate=0.2, seed=1)
 
 
+def test_whole_numbers_name_the_same_run_as_others():
+    assert list(Options(learning_rate=(1, 0.5)).runs()) == list(Options(learning_rate=(1.0, 0.5)).runs())
+
+
 def test_a_single_run_has_no_name():
     assert list(Options(learning_rate=0.1).runs()) == [""]
 
@@ -42,6 +46,7 @@ def test_the_config_of_a_run_gives_its_options(tmp_path):
     [
         ("learning_rat = 0.1", "unknown key 'learning_rat'. Did you mean 'learning_rate'"),
         ("learning_rate == 0.1", "can't be read"),
+        ("5", "can't be read"),
         (None, "can't be read: No such file"),
     ],
 )
@@ -60,14 +65,21 @@ def test_bad_config_files_are_refused(tmp_path, text, message):
         (dict(learning_rate=-0.1), "learning_rate must be a finite number above 0"),
         (dict(learning_rate=(0.1, 0.1)), "all different"),
         (dict(learning_rate=()), "must have some"),
-        (dict(learning_rate=0.1, power=0.5), "power is an option of dal"),
+        (dict(learning_rate=0.1, power=0.5), "power is an option that is of dal alone"),
+        (dict(learning_rate=0.1, normalization="group"), "normalization is an option that a model 'mlp' doesn't have"),
+        (dict(learning_rate=0.1, hidden=(3,), model="vgg11"), "hidden is an option that a model 'vgg11' doesn't have"),
+        (dict(learning_rate=0.1, pooling="mox"), "Did you mean 'max'"),
+        (dict(learning_rate=0.1, hidden=5), r"hidden must be tuple\[int"),
+        (dict(learning_rate=0.1, schedule=5), "schedule must be str"),
+        (dict(learning_rate=0.1, per_parameter="no"), "per_parameter must be bool"),
+        (dict(learning_rate=0.1, seed=((1,),)), "seed must be int"),
         (dict(learning_rate=0.1, batch_size=5), "batch_size is for sgd and dal"),
         (dict(learning_rate=0.1, optimizer="sgd"), "batch_size must be given for sgd"),
         (dict(learning_rate=0.1, optimizer="dal"), "dal computes its rate"),
         (dict(learning_rate=0.1, optimizer="adam"), "optimizer must be one of 'gd', 'sgd', 'dal'"),
         (dict(learning_rate=0.1, model="mpl"), "Did you mean 'mlp'"),
-        (dict(learning_rate=0.1, steps="many"), "steps must be a whole number"),
-        (dict(learning_rate=0.1, steps=1.5), "steps must be a whole number"),
+        (dict(learning_rate=0.1, steps="many"), "steps must be int"),
+        (dict(learning_rate=0.1, steps=1.5), "steps must be int"),
         (dict(learning_rate=0.1, momentum=1), "momentum must be"),
         (dict(learning_rate=0.1, seed=-1), "seed must be"),
         (dict(learning_rate=0.1, hidden=(3, 0)), "hidden must be"),
@@ -95,7 +107,7 @@ def test_a_warmup_rises_linearly_and_then_leaves_the_schedule_alone():
     np.testing.assert_allclose(rates(1.0, "constant", 3, 5), [0.25, 0.5, 0.75, 1, 1, 1])
 
 
-@pytest.mark.parametrize("schedule", ["4:0.1,2:0.2", "2:-0.1", "2", "-1:0.1"])
+@pytest.mark.parametrize("schedule", ["4:0.1,2:0.2", "2:0.1,2:0.2", "2:-0.1", "2", "-1:0.1"])
 def test_bad_schedules_are_refused(schedule):
     with pytest.raises(ValueError, match="schedule must"):
         rates(0.1, schedule, 0, 10)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import principalflow as pf
-from principalflow.training import Options, _run, _steps, run
+from principalflow.training import Options, _steps, run
+from principalflow.training._member import batch
 
 IRIS = Options(
     data="iris", hidden=(6,), learning_rate=0.1, steps=20, record_every=5, evaluate_every=10, precision="float64"
@@ -62,11 +63,11 @@ def test_records_are_those_of_the_monitor_at_their_steps(tmp_path):
     assert frame[frame["test_accuracy"].notna()]["step"].tolist() == [0, 10, 20]
 
 
-def test_sgd_takes_every_sample_once_an_epoch(tmp_path):
+def test_sgd_takes_every_sample_once_an_epoch():
     options = replace(IRIS, optimizer="sgd", batch_size=40)
-    seen = np.concatenate([_run._batch(options, 120, step) for step in range(3, 6)])
+    seen = np.concatenate([batch(options, 120, step) for step in range(3, 6)])
     assert sorted(seen) == list(range(120))
-    assert not np.array_equal(seen, np.concatenate([_run._batch(options, 120, step) for step in range(3)]))
+    assert not np.array_equal(seen, np.concatenate([batch(options, 120, step) for step in range(3)]))
 
 
 def test_the_loss_of_a_batch_is_called_so(tmp_path):
@@ -114,9 +115,9 @@ def test_a_regression_trains(tmp_path):
         run(replace(options, loss="cross-entropy"), tmp_path / "other")
 
 
-def stop_after(monkeypatch, calls):
+def stop_after(monkeypatch, calls, name="advance"):
     """Sends Ctrl-C after so many compiled calls, once."""
-    advance, left = _steps.advance, [calls]
+    advance, left = getattr(_steps, name), [calls]
 
     def counted(*arguments):
         left[0] -= 1
@@ -124,7 +125,7 @@ def stop_after(monkeypatch, calls):
             signal.raise_signal(signal.SIGINT)
         return advance(*arguments)
 
-    monkeypatch.setattr(_steps, "advance", counted)
+    monkeypatch.setattr(_steps, name, counted)
 
 
 INTERRUPTED = {
@@ -217,12 +218,56 @@ def test_runs_that_are_computed_together_are_the_same_to_rounding(sweep, tmp_pat
     np.testing.assert_allclose(together["loss"][kept], apart["loss"][kept], rtol=1e-9)
 
 
+def test_a_sweep_that_is_computed_together_goes_on_with_the_same_numbers(tmp_path, monkeypatch):
+    """One of its runs diverges, so that lanes end at different times."""
+    options = replace(SWEEP, seed=0, momentum=0.5)
+    run(options, tmp_path / "whole", together=True)
+    for calls in (2, 3):
+        with monkeypatch.context() as patch:
+            stop_after(patch, calls, "advance_together")
+            run(options, tmp_path / "cut", together=True)
+    run(options, tmp_path / "cut", together=True)
+    for name in options.runs():
+        assert metrics(tmp_path / "cut" / name) == metrics(tmp_path / "whole" / name)
+
+
+def test_batches_can_be_computed_together(tmp_path):
+    options = replace(IRIS, optimizer="sgd", batch_size=40, seed=(0, 1), steps=6)
+    run(options, tmp_path / "together", together=True)
+    run(options, tmp_path / "apart")
+    together, apart = (pf.runs.load(tmp_path / name)["batch_loss"] for name in ("together", "apart"))
+    np.testing.assert_allclose(together, apart, rtol=1e-9)
+
+
+def test_a_run_that_goes_on_leaves_its_checkpoint_alone(tmp_path, monkeypatch):
+    """To save it again would be a moment without it."""
+    options = replace(IRIS, checkpoint_every=1, steps=5)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        run(options, tmp_path)
+    saves = []
+    monkeypatch.setattr(pf.runs.Run, "checkpoint", lambda self, step, arrays: saves.append(step))
+    run(options, tmp_path)
+    assert saves == [4, 5]
+
+
+def test_a_sweep_is_not_put_into_a_single_run(tmp_path):
+    run(IRIS, tmp_path)
+    with pytest.raises(pf.runs.RunError, match="is a single run"):
+        run(replace(IRIS, seed=(0, 1)), tmp_path)
+
+
+def test_a_run_that_another_process_has_is_refused_before_any_work(tmp_path):
+    run(IRIS, tmp_path)
+    with pf.runs.reopen(tmp_path), pytest.raises(pf.runs.RunError, match=f"in use by another process .{os.getpid()}"):
+        run(replace(IRIS, steps=30), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (dict(batch_size=1000, optimizer="sgd"), "batch_size must be at most the 120 samples"),
-        (dict(model="vgg11"), r"\(height, width, channels\)"),
-        (dict(normalization="group"), "normalization is for convolutional networks"),
+        (dict(model="vgg11", hidden=Options.hidden), r"\(height, width, channels\)"),
         (dict(data="irys"), "Did you mean 'iris'"),
     ],
 )
@@ -246,14 +291,13 @@ def test_a_run_killed_at_random_moments_gives_the_same_metrics(tmp_path):
     whole, killed, cache = tmp_path / "whole", tmp_path / "killed", tmp_path / "cache"
     assert started(whole, cache, *arguments).wait() == 0
     length, moments = len(metrics(whole)), random.Random(0)
-    for share in (0.3, 0.6, 0.9):
+    for share in (0, 0.3, 0.6, 0.9):
         process = started(killed, cache, *arguments)
-        file = killed / "metrics.jsonl"
-        while process.poll() is None and not (file.exists() and file.stat().st_size > share * length):
-            time.sleep(0.005)
+        file = killed / ("metrics.jsonl" if share else "lock")  # the lock is the first file there is
+        while process.poll() is None and not (file.exists() and file.stat().st_size >= share * length):
+            time.sleep(0.001)
         time.sleep(0.05 * moments.random())
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        assert metrics(killed) != metrics(whole)
     assert started(killed, cache, *arguments).wait() == 0
     assert metrics(killed) == metrics(whole)

@@ -1,7 +1,7 @@
 """The paper's networks and losses, as equinox modules that take whole batches."""
 
 from principalflow.models._build import NAMES, build
-from principalflow.models._layers import ACTIVATIONS, NORMALIZATIONS, BatchNorm, Conv, GroupNorm, Linear
+from principalflow.models._layers import ACTIVATIONS, NORMALIZATIONS, POOLINGS, BatchNorm, Conv, GroupNorm, Linear
 from principalflow.models._losses import LOSSES, accuracy, cross_entropy, loss, mean_square
 from principalflow.models._mlp import MLP
 from principalflow.models._resnet import ResNet
@@ -13,6 +13,7 @@ __all__ = [
     "MLP",
     "NAMES",
     "NORMALIZATIONS",
+    "POOLINGS",
     "VGG",
     "BatchNorm",
     "Conv",

@@ -10,6 +10,7 @@ from principalflow import _checks
 from principalflow.runs._load import find, load
 
 FORMATS = ("parquet", "csv", "tensorboard")
+_FORMATS_BY_SUFFIX = {".parquet": "parquet", ".csv": "csv", "": "tensorboard"}
 
 
 def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = None) -> Path:  # noqa: A002
@@ -24,7 +25,7 @@ def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = 
         Where it was written.
 
     Raises:
-        ValueError: For an unknown format.
+        ValueError: For an unknown format, or a name that doesn't tell it.
         RunError: As `load` does.
 
     Example:
@@ -36,7 +37,9 @@ def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = 
         0,2.5
     """
     to = Path(to)
-    kind = format or {".parquet": "parquet", ".csv": "csv"}.get(to.suffix, "tensorboard")
+    if format is None and to.suffix not in _FORMATS_BY_SUFFIX:
+        raise ValueError(f"to must end in .parquet or .csv, or be a folder for TensorBoard, got {str(to)!r}.")
+    kind = format or _FORMATS_BY_SUFFIX[to.suffix]
     _checks.one_of("format", kind, FORMATS)
     if kind == "tensorboard":
         for run in find(path):

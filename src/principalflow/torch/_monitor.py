@@ -77,7 +77,9 @@ class Monitor(Watch):
         self._optimizer = optimizer
         self._momentum = None if momentum is None else _checks.fraction("momentum", momentum)
         parameters = sum(p.numel() for p in self._take.params())
-        super().__init__(every, budget, to, dict(k=k, tol=tol, momentum=momentum, parameters=parameters))
+        known = [group.get("momentum") for group in optimizer.param_groups] if optimizer and momentum is None else []
+        config = dict(k=k, tol=tol, momentum=known[0] if known else momentum, parameters=parameters)
+        super().__init__(every, budget, to, config)
 
     def observe(self, step: int, learning_rate: float | None = None) -> Row | None:
         """Measures where it is due.

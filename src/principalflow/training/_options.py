@@ -5,13 +5,12 @@ import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from principalflow import _checks, models
 from principalflow._checks import did_you_mean
 from principalflow.training import _schedule
-
-Optimizer = Literal["gd", "sgd", "dal"]
 
 # Options that may be lists, in the order in which they name the runs of a sweep. They change numbers, never shapes, so
 # the runs of a sweep share what is compiled.
@@ -61,7 +60,7 @@ class Options:
     loss: str = "cross-entropy"
     """cross-entropy or mean-square."""
 
-    optimizer: Optimizer = "gd"
+    optimizer: Literal["gd", "sgd", "dal"] = "gd"
     """gd: all samples at each step; sgd: batches; dal: the rate is computed from the drift, with or without batches."""
     learning_rate: float | tuple[float, ...] | None = None
     """The rate of gd and sgd; several make a sweep."""
@@ -112,6 +111,8 @@ class Options:
         for name in (*SWEPT, "hidden"):
             if isinstance(getattr(self, name), list):  # as config files have them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("learning_rate", "power"):  # 1 and 1.0 are the same run
+            object.__setattr__(self, name, _as_float(getattr(self, name)))
 
     def runs(self) -> dict[str, "Options"]:
         """Returns the single runs by name; one without swept options has the name ""."""
@@ -131,12 +132,14 @@ class Options:
     def from_file(cls, path: Path) -> "Options":
         """Returns the options in a TOML file, or in the config.json of a run; those it lacks have their defaults."""
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
             content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         except OSError as error:
             raise ValueError(f"config {path} can't be read: {error.strerror}.") from error
         except ValueError as error:
             raise ValueError(f"config {path} can't be read: {error}.") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"config {path} must hold keys and values, got a {type(content).__name__}.")
         known = [field.name for field in fields(cls)]
         for key in content:
             if key not in known:
@@ -145,14 +148,21 @@ class Options:
 
 
 def _check(o: Options) -> None:
+    for name, hint in get_type_hints(Options).items():
+        if not _fits(getattr(o, name), hint):
+            wanted = getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+            raise ValueError(f"{name} must be {wanted.replace('typing.', '')}, got {getattr(o, name)!r}.")
     _checks.one_of("model", o.model, models.NAMES)
     _checks.one_of("activation", o.activation, tuple(models.ACTIVATIONS))
     _checks.one_of("loss", o.loss, tuple(models.LOSSES))
     _checks.one_of("optimizer", o.optimizer, ("gd", "sgd", "dal"))
     _checks.one_of("curvature", o.curvature, ("hvp", "finite_difference"))
     _checks.one_of("precision", o.precision, ("float32", "float64"))
+    _checks.one_of("pooling", o.pooling, models.POOLINGS)
     if o.normalization is not None:
         _checks.one_of("normalization", o.normalization, models.NORMALIZATIONS)
+    others = ("normalization", "pooling") if o.model == "mlp" else ("hidden",)
+    _refuse(o, others, f"a model {o.model!r} doesn't have")
     for name in ("steps", "record_every", "evaluate_every", "warmup"):
         _checks.whole(name, getattr(o, name), least=0)
     for name in ("checkpoint_every", "directions", "curvature_every"):
@@ -183,15 +193,39 @@ def _check_optimizer(o: Options) -> None:
     else:
         if o.learning_rate is None:
             raise ValueError(f"learning_rate must be given for {o.optimizer}; dal is the optimizer without one.")
-        given = [name for name in _OF_DAL if getattr(o, name) != getattr(Options, name)]
-        if given:
-            raise ValueError(f"{given[0]} is an option of dal, got optimizer {o.optimizer!r}.")
+        _refuse(o, _OF_DAL, "is of dal alone")
     if o.optimizer == "gd" and o.batch_size is not None:
         raise ValueError("gd takes all samples at each step: batch_size is for sgd and dal.")
     if o.optimizer == "sgd" and o.batch_size is None:
         raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
     for rate in _values(o.learning_rate) if o.learning_rate is not None else ():
         _schedule.rates(_checks.positive("learning_rate", rate), o.schedule, o.warmup, o.steps)
+
+
+def _refuse(o: Options, names: tuple[str, ...], why: str) -> None:
+    """Raises if an option that would be ignored was given."""
+    for name in names:
+        if getattr(o, name) != getattr(Options, name):
+            raise ValueError(f"{name} is an option that {why}, got {getattr(o, name)!r}.")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is what an annotation says."""
+    if isinstance(hint, UnionType):
+        return any(_fits(value, choice) for choice in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if get_origin(hint) is Literal:
+        return isinstance(value, str)  # which, is checked with a guess
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _as_float(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_as_float(item) for item in value)
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _values(option: Any) -> tuple:

@@ -62,5 +62,5 @@ def _advance(
 
 
 advance = eqx.filter_jit(_advance)
-# The same for several runs at once, along the first axes of their states, rates and batches.
-advance_together = eqx.filter_jit(eqx.filter_vmap(_advance, in_axes=(None, None, 0, 0, 0, None)))
+# The same for several runs at once, along the first axes of their states, rates, batches and counts.
+advance_together = eqx.filter_jit(eqx.filter_vmap(_advance, in_axes=(None, None, 0, 0, 0, 0)))

@@ -1,0 +1,141 @@
+"""One run while it is trained: its directory, its state, and what is recorded of it."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from principalflow import runs
+from principalflow.monitor import Monitor
+from principalflow.objective import Vector
+from principalflow.runs._directory import CONFIG
+from principalflow.runs._files import write_json
+from principalflow.training import _schedule, _steps
+from principalflow.training._optimizer import optimizer
+from principalflow.training._options import Options
+from principalflow.training._problem import Problem
+from principalflow.training._steps import Log, State
+
+
+class Member:
+    """One run of a sweep; `lane` is its place among them."""
+
+    def __init__(self, problem: Problem, o: Options, path: Path, lane: int, say: Callable[[str], None]):
+        self.o, self.path, self.lane = o, path, lane
+        self.status: str | None = None
+        self._problem, self._say = problem, say
+        self._last: dict[str, Any] = {}
+        theta = problem.start(o)
+        self.state = State(theta, optimizer(o).init(theta))
+        self._monitor = Monitor(problem.objective, k=o.directions, every=1, tol=o.tolerance, momentum=o.momentum)
+        rate = cast(float, o.learning_rate or 0.0)  # dal has its own
+        self._rates = _schedule.rates(rate, o.schedule, o.warmup, o.steps)
+        self.step, self._saved, self._run = 0, 0, _opened(path, o)
+        try:
+            if (found := self._run.restore()) is not None:
+                self.step = self._saved = found[0]
+                self._restore(found[1])
+                say(f"{path} goes on at step {self.step}.")
+        except BaseException as error:
+            self._run.close("interrupted", str(error))
+            raise
+
+    def arguments(self, count: int) -> tuple[State, jax.Array, jax.Array | None]:
+        """Returns the state, rates and batches of the next `count` steps."""
+        rates = np.zeros(_steps.AT_ONCE)
+        rates[:count] = self._rates[self.step : self.step + count]
+        batches = None
+        if self.o.batch_size is not None:
+            chosen = [batch(self.o, self._problem.samples, self.step + i) for i in range(count)]
+            batches = np.zeros((_steps.AT_ONCE, self.o.batch_size), np.int32)
+            batches[:count] = chosen
+            batches = jnp.asarray(batches)
+        return self.state, jnp.asarray(rates, self.state.theta.dtype), batches
+
+    def take(self, state: State, log: Log) -> None:
+        """Writes what some steps saw, and moves on to their end."""
+        taken, losses, norms, rates = (np.asarray(column) for column in log)
+        of_batch = "batch_" if self.o.batch_size is not None else ""
+        rows: list[dict[str, Any]] = [
+            {"step": self.step + i, f"{of_batch}loss": losses[i], f"{of_batch}gradient_norm": norms[i]}
+            | {"learning_rate": rates[i]}
+            for i in range(int(taken))
+        ]
+        rows[0] = self._recorded(self.state.theta, float(rates[0])) | rows[0]
+        self._run.append(*rows)
+        self._last |= rows[0] | rows[-1]
+        if not np.isfinite(losses[taken - 1]):
+            self.close("diverged", f"the loss is not finite at step {rows[-1]['step']}")
+        elif self.step == self.o.steps:
+            self.close("done", f"{self.o.steps} steps, the last loss is {losses[0]:.6g}")
+        else:
+            self.step, self.state = self.step + int(taken), state
+
+    def words(self) -> str:
+        """Returns how it stands, in a few words, once it has taken a step."""
+        row = self._last
+        loss = row["batch_loss"] if "batch_loss" in row else row["loss"]
+        edge = f" · h λ₀ {row['learning_rate'] * row['eigenvalue_0']:.3f}" if "eigenvalue_0" in row else ""
+        return f"loss {loss:.4g}{edge} · rate {row['learning_rate']:.3g}"
+
+    def checkpoint(self) -> None:
+        """Saves all that the next steps depend on, unless that is where it started from."""
+        if self.step == self._saved:
+            return
+        leaves = {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(self.state))}
+        watched = {f"monitor_{name}": value for name, value in self._monitor.state.items()}
+        self._run.checkpoint(self.step, leaves | watched)
+        self._saved = self.step
+
+    def close(self, status: Any, message: str) -> None:
+        """Ends the run."""
+        self.status = status
+        self._run.close(status, message)
+        self._say(f"{self.path} is {status}: {message}.")
+
+    def _restore(self, arrays: dict[str, np.ndarray]) -> None:
+        leaves, structure = jax.tree.flatten(self.state)
+        kept = [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))]
+        self.state = jax.tree.unflatten(structure, kept)
+        prefix = "monitor_"
+        watched = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        self._monitor.restore(watched)
+
+    def _recorded(self, theta: Vector, rate: float) -> dict[str, Any]:
+        """Returns what else is recorded at this step."""
+        row: dict[str, Any] = {}
+        if is_due(self.step, self.o.record_every):
+            row |= self._monitor.observe(self.step, theta, rate) or {}
+        if self.o.evaluate_every and (is_due(self.step, self.o.evaluate_every) or self.step == self.o.steps):
+            row |= self._problem.evaluate(theta)
+        return row
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether something that is done every so many steps is due."""
+    return every > 0 and step % every == 0
+
+
+def batch(o: Options, samples: int, step: int) -> np.ndarray:
+    """Returns the samples of a step: each epoch is a permutation of its own, cut into whole batches."""
+    size = o.batch_size or samples
+    epoch, position = divmod(step, samples // size)
+    order = _epoch(cast(int, o.seed), epoch, samples)
+    return order[position * size : (position + 1) * size]
+
+
+@lru_cache(maxsize=4)
+def _epoch(seed: int, epoch: int, samples: int) -> np.ndarray:
+    return np.random.default_rng((seed, epoch)).permutation(samples)
+
+
+def _opened(path: Path, o: Options) -> runs.Run:
+    if not (path / CONFIG).exists():
+        return runs.create(path, o.config())
+    opened = runs.reopen(path)
+    write_json(path / CONFIG, o.config())
+    return opened
