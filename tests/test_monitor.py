@@ -192,7 +192,8 @@ def test_the_summary_tells_the_run():
     share = row["drift_estimate"] / (0.4 * row["gradient_norm"])
     assert monitor.summary() == (
         "3 measurements over steps 0 to 2: lambda_0 went from 4 to 4, which is 0.80 times 2/h = 5, and first was above "
-        "2/h at step 1. Descent's next step was predicted to raise the loss at 1 of them, and at 1 of these it does. "
+        "2/h at step 1. At 1 of the measurements descent's next step was predicted to raise the loss, and at 1 of these "
+        "it would. "
         f"The last one drifts about {row['drift_estimate']:.2g} from the gradient flow, {share:.0%} of its length. "
         "A measurement took 2.0 Hessian products on average; all of them took 20% of the loop's own time. "
         "The rate is 80% of 0.5, up to which rates are stable at this curvature."
@@ -256,6 +257,13 @@ def test_a_measurement_is_put_off_until_it_fits():
         watch.observe(step)
         watch.pass_time(1.0)
     assert [row["step"] for row in watch.rows] == [0, 10, 30, 40]  # at 30 s, 2 s spent and 1 s to spend
+
+
+def test_the_summary_tells_what_was_put_off():
+    watch = Clocked(itertools.repeat(1.0), budget=0.1)
+    for step in range(4):
+        watch.observe(step)
+    assert "At 3 steps a measurement was due and put off" in watch.summary()
 
 
 def test_without_a_budget_nothing_is_put_off():

@@ -139,7 +139,7 @@ def test_where_no_checkpoint_can_be_used_nothing_is_touched(saved):
     before = everything(saved)
     with (
         runs.reopen(saved) as run,
-        pytest.raises(runs.RunError, match="none of the checkpoints .* metrics file is shorter"),
+        pytest.raises(runs.RunError, match=r"none of the checkpoints .* metrics file is shorter"),
     ):
         run.restore()
     assert everything(saved) == before
