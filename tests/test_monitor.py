@@ -85,11 +85,11 @@ def test_momentum_moves_the_threshold():
     assert sentences(monitor, "lambda_0") == [(2, told)]
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(("nesterov", "dampening"), [(False, 0.0), (True, 0.0), (False, 0.7)])
 @given(momentum=st.floats(0.01, 0.99), h=st.floats(0.01, 1))
-def test_the_thresholds_of_momentum_are_where_its_iteration_is_at_the_edge(nesterov, momentum, h):
-    sharpness, m = Threshold.of(momentum, nesterov).times_h / h, momentum
-    velocity = np.array([sharpness, m])  # v <- m v + g
+def test_the_thresholds_of_momentum_are_where_its_iteration_is_at_the_edge(nesterov, dampening, momentum, h):
+    sharpness, m = Threshold.of(momentum, nesterov, dampening).times_h / h, momentum
+    velocity = np.array([(1 - dampening) * sharpness, m])  # v <- m v + (1 - d) g
     direction = m * velocity + np.array([sharpness, 0.0]) if nesterov else velocity
     iteration = np.stack([np.array([1.0, 0.0]) - h * direction, velocity])
     np.testing.assert_allclose(np.max(np.abs(np.linalg.eigvals(iteration))), 1, rtol=1e-6)  # a double root may split
@@ -104,7 +104,7 @@ def test_a_predicted_rise_and_its_end_are_told_and_come_true():
     assert first["events"][1] == expected  # exact on a quadratic
 
 
-def test_eigenpairs_that_did_not_converge_are_told(monkeypatch):
+def test_eigenpairs_that_did_not_converge_are_told():
     monitor = watch_bowl([0.1])
     take = monitor._take
     monitor._take = lambda theta, h: take(theta, h) | {"converged": False, "residual_0": 0.25}
@@ -260,10 +260,7 @@ def test_a_measurement_is_put_off_until_it_fits():
 
 
 def test_the_summary_tells_what_was_put_off():
-    watch = Clocked(itertools.repeat(1.0), budget=0.1)
-    for step in range(4):
-        watch.observe(step)
-    assert "At 3 steps a measurement was due and put off" in watch.summary()
+    assert "At 3 steps a measurement was due and put off" in watch_bowl([0.1] * 4, budget=1e-9).summary()
 
 
 def test_without_a_budget_nothing_is_put_off():
