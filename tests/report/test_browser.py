@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 
+import pandas as pd
 import pytest
 
 from principalflow import report
@@ -97,6 +98,46 @@ def test_switches_change_the_axis_and_the_lines(browse, frame):
     (before, after), _ = browse({"a": frame}, switch)
     assert before == ["log", [10, 30, 44, 42, 36]]
     assert after == ["linear", [0.5, 1.5, 2.2, 2.1, 1.8]]
+
+
+def test_a_diverged_run_leaves_the_scale_to_the_others_until_all_is_shown(browse, frame):
+    script = """(() => {
+        const [axis, note] = [() => figures[0].canvas._fullLayout.yaxis, document.querySelector("#loss .beyond")];
+        const seen = () => [note.textContent, axis().range];
+        const before = seen();
+        showAll();
+        return [before, seen()];
+    })()"""
+    blown = frame.assign(loss=[10.0**i for i in range(0, 27, 3)] + [float("inf")])
+    ((note, focused), (no_note, whole)), complaints = browse({"a": frame, "b": blown}, script)
+    assert note.startswith("Some values of b lie beyond this view")
+    assert -1 < focused[0] < -0.3 < 0.3 < focused[1] < 1  # log10 of 0.5 and 2
+    assert whole[1] > 24
+    assert not no_note
+    assert not complaints
+
+
+def test_a_run_that_diverged_at_its_end_starts_at_the_bulk_of_its_values(browse):
+    loss = [1.0] * 100 + [1e10, 1e20, float("inf")]
+    run = pd.DataFrame({"step": range(103), "loss": loss})
+    (low, high), _ = browse({"a": run}, "figures[0].canvas._fullLayout.yaxis.range")
+    assert low < 0 < high < 1
+
+
+def test_the_threshold_has_no_markers(browse, frame):
+    modes, _ = browse({"a": frame}, "figures[1].canvas.data.slice(0, 3).map(({ mode }) => mode)")
+    assert modes == ["lines+markers", "lines+markers", "lines"]
+
+
+def test_tables_break_no_words_and_scroll_in_their_own_box(browse, frame):
+    runs = {f"run-{i}": frame.copy() for i in range(2)}
+    for i, run in enumerate(runs.values()):
+        run.attrs = {"config": {f"a_long_option_{j}": 1e-5 * (i + j + 1) for j in range(12)}}
+    script = """[root.scrollWidth <= innerWidth, ...[...document.querySelectorAll(".comparison tbody :is(th, td)")]
+        .map((cell) => cell.getClientRects().length === 1 && cell.offsetHeight < 45)]"""
+    whole, _ = browse(runs, script)
+    assert all(whole)
+    assert len(whole) == 1 + 2 * 17
 
 
 def test_a_name_with_markup_is_shown_as_text(browse, frame):

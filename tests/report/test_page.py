@@ -38,24 +38,40 @@ def without_records(frame):
 
 def test_the_summary_tells_status_steps_loss_sharpness_and_rises(frame):
     assert words(frame) == (
-        "The run is done: completed 9 steps. 10 rows were recorded, from step 0 to step 9. "
+        "The run is done: completed 9 steps. "
+        "The run has 10 rows, from step 0 to step 9, and 5 measurements of the curvature, from step 0 to step 8. "
         "The loss fell from 2 at step 0 to 0.7 at step 9; its smallest value was 0.5, at step 7. "
-        "λ₀ first passed 2/h at step 4: 44 against 40. It was above 2/h in 2 of 5 records (40%). "
-        "2 of 5 recorded steps raised the loss, 1 of them with λ₀ above 2/h."
+        "3 of 9 steps raised the loss. "
+        "λ₀ first passed 2/h at step 4: 44 against 40. It was above 2/h in 2 of 5 measurements (40%). "
+        "A step of plain gradient descent raises the loss at 2 of 5 measurements; λ₀ was above 2/h at 1 of these."
     )
 
 
 def test_one_row_is_told_in_the_singular(frame):
     assert words(frame[:1]) == (
-        "The run is done: completed 9 steps. 1 row was recorded, at step 0. The loss was 2. "
-        "λ₀ was above 2/h in none of 1 record; the largest h λ₀ was 0.5, at step 0. "
-        "None of 1 recorded step raised the loss."
+        "The run is done: completed 9 steps. "
+        "The run has 1 row, at step 0, and 1 measurement of the curvature, at step 0. The loss was 2. "
+        "λ₀ was above 2/h in none of 1 measurement; the largest h λ₀ was 0.5, at step 0. "
+        "A step of plain gradient descent raises the loss at none of 1 measurement."
     )
+
+
+def test_rises_are_counted_between_rows_one_step_apart(frame):
+    assert "2 of 7 steps raised the loss" in words(without_records(frame).drop(index=4))
+
+
+def test_a_loss_that_stops_being_finite_has_risen_once(frame):
+    loss = frame["loss"].where(frame["step"] < 7, np.nan)
+    assert "2 of 7 steps raised the loss" in words(without_records(frame).assign(loss=loss))
+
+
+def test_losses_of_different_batches_neither_rise_nor_fall(frame):
+    assert "raised the loss" not in words(without_records(frame).rename(columns={"loss": "batch_loss"}))
 
 
 def test_a_changing_rate_moves_the_threshold(frame):
     halved = frame.assign(learning_rate=np.where(frame["step"] < 5, 0.05, 0.01))
-    assert "It was above 2/h in 1 of 5 records (20%)" in words(halved)
+    assert "It was above 2/h in 1 of 5 measurements (20%)" in words(halved)
 
 
 def test_a_rate_of_zero_has_no_threshold(frame):
@@ -68,7 +84,7 @@ def test_a_rate_of_zero_has_no_threshold(frame):
         ("running", "", "The run is still going."),
         ("diverged", "diverged: step 3 left the finite numbers", "The run diverged: step 3 left the finite numbers."),
         ("interrupted", "interrupted at step 4 of 9", "The run was interrupted at step 4 of 9."),
-        ("", "", "10 rows were recorded"),
+        ("", "", "The run has 10 rows"),
     ],
 )
 def test_the_status_is_told_once(frame, status, message, sentence):
@@ -99,6 +115,60 @@ def test_the_comparison_holds_options_that_differ_and_how_runs_ended(frame):
         ["a", "0.05", "0.7", "0.5", "2.2", "done"],
         ["b", "0.1", "not finite", "0.5", "none", "diverged"],
     ]
+
+
+def test_runs_with_different_momentum_are_compared_by_their_own_thresholds(frame):
+    runs = [read("a", frame), read("m", frame.assign(threshold=3.8 / 0.05))]
+    sharpness = _plots.draw(runs)[1]
+    relative = sharpness["views"][0]
+    head, rows = _summary.comparison(runs)
+    assert (relative["label"], relative["axis"], relative["level"]) == ("λ₀ / threshold", "λ / threshold", 1)
+    assert [max(line["y"]) for line in relative["lines"]] == [1.1, 0.578947]
+    assert "Above the dashed line, a run's own threshold for λ (2/h or 3.8/h by its momentum" in sharpness["text"]
+    assert (head[-2], [row[-2] for row in rows]) == ("largest λ₀ / threshold", ["1.1", "0.5789"])
+
+
+def test_momentum_that_runs_share_moves_the_level(frame):
+    runs = [read(name, frame.assign(threshold=3.8 / 0.05)) for name in "ab"]
+    sharpness = _plots.draw([*runs, read("c", without_records(frame))])[1]
+    assert (sharpness["views"][0]["label"], sharpness["views"][0]["level"]) == ("h λ₀", 3.8)
+    assert "λ = 3.8/h with learning rate h and this momentum (2/h without)" in sharpness["text"]
+
+
+def test_what_was_measured_once_is_told_in_a_table_and_not_drawn(frame):
+    once = frame.assign(**{name: frame[name].where(frame["step"] == 0) for name in frame.columns[3:-2]})
+    plots = _plots.draw([read("run", once)])
+    assert [plot["id"] for plot in _plots.curves(plots)] == ["loss", "rate", "others"]
+    assert _plots.dots(plots)[:3] == [
+        ("eigenvalue λ", "0", "λ₀: 10; λ₁: 5"),
+        ("h λ", "0", "h λ₀: 0.5; h λ₁: 0.25"),
+        ("Re sc", "0", "Re sc₀: -1; Re sc₁: -1"),
+    ]
+
+
+def test_a_run_of_one_row_gives_a_page_without_plots(frame, page):
+    text = page({"run": frame[:1]})
+    assert "Measured once" in text
+    assert "<figure" not in text
+    assert "<script" not in text
+
+
+def test_a_run_without_rows_is_left_out_and_named(frame, page):
+    text = page({"a": frame, "not begun": pd.DataFrame()})
+    assert "<title>Training run a</title>" in text
+    assert "Left out, having no rows: not begun." in text
+
+
+@pytest.mark.parametrize(("count", "table_first"), [(3, False), (4, True)])
+def test_the_table_comes_before_the_words_of_many_runs(frame, page, count, table_first):
+    text = page({f"run {i}": frame for i in range(count)})
+    assert (text.index("Side by side") < text.index("The run is done")) == table_first
+    assert text.count("The run is done") == count
+
+
+def test_the_mark_of_events_is_explained_where_there_are_events(frame, page):
+    assert "▾ marks an event" in page({"run": frame})
+    assert "▾ marks an event" not in page({"run": frame.drop(columns="events")})
 
 
 def test_every_recorded_quantity_has_its_plot(frame):
@@ -203,7 +273,7 @@ def test_a_failed_write_leaves_the_page_as_it_was_and_no_other_file(frame, tmp_p
             r"runs\['a'\] must be a DataFrame .*; it has no loss",
         ),
         ({"a": [1, 2]}, r"runs\['a'\] must be a DataFrame"),
-        ({"a": pd.DataFrame({"step": [], "loss": []})}, r"runs\['a'\] must have at least one row"),
+        ({"a": pd.DataFrame({"step": [], "loss": []})}, "at least one row, got none in 'a'"),
         ({"a": pd.DataFrame({"step": [1], "loss": ["x"]})}, r"runs\['a'\] must have numbers"),
         ({"a": pd.DataFrame({"step": [np.nan], "loss": [1.0]})}, r"runs\['a'\] must have .* all steps finite"),
     ],

@@ -24,7 +24,7 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
         runs: Names and pandas DataFrames, with one row per recorded step. `step` and `loss` are needed;
             `learning_rate` and the columns of `principalflow.Record` are shown where they are there, NaN where a row
             has none; `events` may hold lists of sentences. Of `frame.attrs` the page shows `config` (a dict), `status`
-            and `message`.
+            and `message`. A run without rows is left out, and the page says so.
         path: The file to write.
         title: The page's title; made from the names if left out.
 
@@ -32,7 +32,7 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
         The path.
 
     Raises:
-        ValueError: For no runs, or a table without rows, steps or losses.
+        ValueError: For no runs, only runs without rows, or a table without steps or losses.
         ImportError: Where plotly or jinja2 isn't installed.
 
     Example:
@@ -47,7 +47,10 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
     """
     if not runs:
         raise ValueError("runs must hold at least one run, got none.")
-    page = _render([read(name, frame) for name, frame in runs.items()], title)
+    empty = [str(name) for name, frame in runs.items() if getattr(frame, "empty", False)]
+    if len(empty) == len(runs):
+        raise ValueError(f"runs must hold a run with at least one row, got none in {', '.join(map(repr, empty))}.")
+    page = _render([read(name, frame) for name, frame in runs.items() if str(name) not in empty], empty, title)
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -58,7 +61,7 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
     return path
 
 
-def _render(runs: list[Run], title: str | None) -> str:
+def _render(runs: list[Run], empty: list[str], title: str | None) -> str:
     try:
         import jinja2
         from plotly.offline import get_plotlyjs
@@ -68,7 +71,8 @@ def _render(runs: list[Run], title: str | None) -> str:
         ) from error
     assets = resources.files("principalflow.report")
     text = {name: assets.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
-    plots = _plots.draw(runs)
+    drawn = _plots.draw(runs)
+    plots = _plots.curves(drawn)
     data = {"plots": plots, "events": [_ticks(run.events) for run in runs], "steps": _steps(runs)}
     head, rows = _summary.comparison(runs)
     environment = jinja2.Environment(
@@ -79,6 +83,8 @@ def _render(runs: list[Run], title: str | None) -> str:
         runs=[(run, _summary.sentences(run)) for run in runs],
         head=head,
         rows=rows,
+        empty=empty,
+        once=_plots.dots(drawn),
         plots=plots,
         steps=data["steps"],
         thinned=_plots.is_thinned(runs),

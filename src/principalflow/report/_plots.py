@@ -8,7 +8,7 @@ import numpy as np
 
 from principalflow.plot import _typical
 from principalflow.report._points import points
-from principalflow.report._run import SCALED, THRESHOLD, Run
+from principalflow.report._run import RELATIVE, SCALED, THRESHOLD, Run, edges
 
 Drawing = dict[str, Any]
 
@@ -26,6 +26,32 @@ def draw(runs: list[Run]) -> list[Drawing]:
     return [plot for plot in [*plots, _others(runs, drawn)] if plot["views"]]
 
 
+def curves(plots: list[Drawing]) -> list[Drawing]:
+    """Returns the plots, without the views in which nothing has two points to connect."""
+    plots = [plot | {"views": [view for view in plot["views"] if _is_curve(view)]} for plot in plots]
+    return [plot for plot in plots if plot["views"]]
+
+
+def dots(plots: list[Drawing]) -> list[tuple[str, str, str]]:
+    """Returns what `curves` leaves out, as rows of a table: quantity, step and values."""
+    rows = []
+    for view in (view for plot in plots for view in plot["views"] if not _is_curve(view)):
+        found = [(line["name"], *_finite(line)[0]) for line in view["lines"] if len(_finite(line)) == 1]
+        steps = sorted({step for _, step, _ in found})
+        values = [f"{value:.4g}" if name == view["axis"] else f"{name}: {value:.4g}" for name, _, value in found]
+        if found:
+            rows.append((view["axis"], ", ".join(f"{step:,}" for step in steps), "; ".join(values)))
+    return rows
+
+
+def _is_curve(view: Drawing) -> bool:
+    return any(len(_finite(line)) > 1 for line in view["lines"] if line["column"] != THRESHOLD)
+
+
+def _finite(line: Drawing) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in zip(line["x"], line["y"], strict=True) if y is not None]
+
+
 def is_thinned(runs: list[Run]) -> bool:
     """Returns whether some lines have more points than are drawn."""
     return any(len(run.columns["step"]) > 2 * _buckets(runs) for run in runs)
@@ -37,7 +63,7 @@ def _loss(runs: list[Run]) -> Drawing:
         "loss",
         "Loss",
         "The loss E that training minimises. Small steps bring it down smoothly; where it jumps up and comes back, "
-        "steps overshoot, most often in the sharpest directions (section 5).",
+        "steps overshoot, most often in the sharpest directions (section 5 of the paper).",
         [_view("loss", "loss E", lines)],
         log=True,
     )
@@ -53,7 +79,7 @@ def _sharpness(runs: list[Run]) -> Drawing:
         "sharpness",
         "Sharpness",
         "The largest eigenvalues λ of the Hessian: how sharply the loss bends, λ₀ in the sharpest direction. Above the "
-        f"dashed line, λ = {_edge(runs)} with learning rate h, each step overshoots further than the one before; "
+        f"dashed line, {_threshold(runs)}, each step overshoots further than the one before; "
         "training often rises to this edge and stays near it (sections 3.1 and 5).",
         views,
         log=False,
@@ -63,19 +89,25 @@ def _sharpness(runs: list[Run]) -> Drawing:
 def _eigenvalues(runs: list[Run], directions: Sequence[int]) -> Drawing:
     labels = {f"eigenvalue_{i}": f"λ{_subscript(i)}" for i in directions}
     label = "λ" if len(runs) == 1 else f"λ{_subscript(directions[0])}"
-    return _view(label, "eigenvalue λ", _lines(runs, labels | {THRESHOLD: _edge(runs)}))
+    formulas = [*edges(runs).values()]
+    threshold = formulas[0] if len(formulas) == 1 else "threshold"
+    return _view(label, "eigenvalue λ", _lines(runs, labels | {THRESHOLD: threshold}))
 
 
 def _scaled(runs: list[Run], directions: Sequence[int]) -> Drawing:
-    labels = {SCALED.format(i): f"h λ{_subscript(i)}" for i in directions}
-    label = "h λ" if len(runs) == 1 else f"h λ{_subscript(directions[0])}"
-    edges = {run.edge for run in runs}
-    return _view(label, "h λ", _lines(runs, labels), level=edges.pop() if len(edges) == 1 else 2)
+    levels = [*edges(runs)]
+    column, name, level = (SCALED, "h λ{}", levels[0]) if len(levels) == 1 else (RELATIVE, "λ{} / threshold", 1)
+    labels = {column.format(i): name.format(_subscript(i)) for i in directions}
+    label = name.format("" if len(runs) == 1 else _subscript(directions[0]))
+    return _view(label, name.format(""), _lines(runs, labels), level)
 
 
-def _edge(runs: list[Run]) -> str:
-    formulas = {run.edge_formula for run in runs}
-    return formulas.pop() if len(formulas) == 1 else "threshold"
+def _threshold(runs: list[Run]) -> str:
+    """Returns what the dashed line is, with and without momentum."""
+    *others, largest = edges(runs).values() or ["2/h"]
+    if others:
+        return f"a run's own threshold for λ ({', '.join(others)} or {largest} by its momentum, with learning rate h)"
+    return f"λ = {largest} with learning rate h" + ("" if largest == "2/h" else " and this momentum (2/h without)")
 
 
 def _coefficients(runs: list[Run]) -> Drawing:
@@ -96,13 +128,15 @@ def _loss_change(runs: list[Run]) -> Drawing:
         "loss_change_discrete": "predicted, discrete",
         "loss_change_continuous": "predicted, principal flow",
     }
-    views = [_view(run.name, "change of the loss", _lines([run], columns), level=0) for run in runs]
+    axis = "change of the loss" if len(runs) == 1 else "change of the loss, {}"
+    views = [_view(run.name, axis.format(run.name), _lines([run], columns), level=0) for run in runs]
     return _plot(
         "loss-change",
         "Change of the loss in one step",
-        "What the recorded step did to the loss, beside two predictions from gradient and Hessian before it: of the "
-        "step itself to second order, and of the principal flow. Above zero the loss rises; where measured and "
-        "predicted agree, the curvature explains the change (sections 5 and A.8.1).",
+        "What a step of plain gradient descent does to the loss where the curvature was measured, beside two "
+        "predictions from gradient and Hessian before it: of the step itself to second order, and of the principal "
+        "flow. Above zero the loss rises; where measured and predicted agree, the curvature explains "
+        "the change (sections 5 and A.8.1).",
         views,
         log=True,
     )
@@ -124,7 +158,7 @@ def _rate(runs: list[Run]) -> Drawing:
     return _plot(
         "rate",
         "Learning rate",
-        "The learning rate h of each step. Where it falls, the edge 2/h rises and training becomes more stable; "
+        "The learning rate h of each step. Where it falls, the edge of stability rises, 2/h without momentum; "
         "drift-adjusted rates (DAL) set it from the drift (section 6).",
         [_view("rate", "learning rate h", _lines(runs, {"learning_rate": "learning rate"}))],
         log=False,
@@ -143,7 +177,8 @@ def _accuracy(runs: list[Run]) -> Drawing:
 
 
 def _others(runs: list[Run], drawn: set[str]) -> Drawing:
-    known = drawn | {"step", THRESHOLD}
+    made = {column.format(i) for column in (SCALED, RELATIVE) for i in range(max(run.k for run in runs))}
+    known = drawn | made | {"step", THRESHOLD}
     columns = dict.fromkeys(name for run in runs for name in run.columns if name not in known)
     families: dict[str, dict[str, str]] = {}
     for name in columns:
@@ -198,7 +233,8 @@ def _lines(runs: list[Run], labels: dict[str, str]) -> list[Drawing]:
             name = label if not several else f"{run.name}: {label}" if len(labels) > 1 else run.name
             dashed = c > 0 if several else column in _DASHED
             colour = r if several else None if column == THRESHOLD else c
-            line = {"name": name, "column": column, "colour": colour, "dashed": dashed}
+            line = {"name": name, "column": column, "colour": colour, "dashed": dashed, "run": run.name}
+            line["diverged"] = run.diverged
             lines.append(line | points(steps, values, _buckets(runs)))
     return lines
 

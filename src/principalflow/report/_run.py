@@ -8,6 +8,7 @@ import numpy as np
 
 THRESHOLD = "threshold"
 SCALED = "h eigenvalue_{}"
+RELATIVE = "eigenvalue_{} / threshold"
 
 
 @dataclass(frozen=True)
@@ -16,13 +17,14 @@ class Run:
 
     Attributes:
         name: What the reader calls it.
-        columns: The numbers, NaN where a row has none; with `THRESHOLD` and `SCALED` from the learning rate. Those that
-            were recorded and aren't finite are infinite.
+        columns: The numbers, NaN where a row has none; with `THRESHOLD`, `SCALED` and `RELATIVE` from the learning
+            rate. Those that were recorded and aren't finite are infinite.
         events: Steps and sentences.
         config: Options and their values, those of nested options as "outer.inner".
         status: "running", "done", "diverged", "interrupted", or "" where nothing is known.
         message: A sentence, or "".
-        k: How many eigenvalues were recorded.
+        of_batches: Whether the losses are those of batches, so that one can't be compared with the next.
+        k: How many eigenvalues were measured.
         edge: The largest stable h times curvature: 2, or 2(1+m) where momentum m was recorded with its threshold.
     """
 
@@ -32,6 +34,7 @@ class Run:
     config: dict[str, str]
     status: str
     message: str
+    of_batches: bool
     k: int
     edge: float
 
@@ -39,6 +42,11 @@ class Run:
     def edge_formula(self) -> str:
         """The curvature beyond which training is unstable."""
         return f"{self.edge:.3g}/h"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it is known to have diverged, or has losses that aren't finite."""
+        return self.status == "diverged" or bool(np.any(np.isinf(self.columns["loss"])))
 
     def recorded(self, *names: str) -> list[np.ndarray]:
         """Returns the columns, at those rows that have a number in all of them; all empty where a column is missing."""
@@ -49,16 +57,20 @@ class Run:
         return [column[rows] for column in columns]
 
 
+def edges(runs: list[Run]) -> dict[float, str]:
+    """Returns the different edges, with their formulas, of those runs whose curvature was measured."""
+    return dict(sorted((run.edge, run.edge_formula) for run in runs if run.k))
+
+
 def read(name: str, frame: Any) -> Run:
     """Returns the run of a table; raises a ValueError if it has no steps or no losses."""
     labels = getattr(frame, "columns", ())
-    if "batch_loss" in labels and "loss" not in labels:
+    of_batches = "batch_loss" in labels and "loss" not in labels
+    if of_batches:
         frame = frame.rename(columns={"batch_loss": "loss"})
     missing = [column for column in ("step", "loss") if column not in getattr(frame, "columns", ())]
     if missing:
         raise ValueError(f"runs[{name!r}] must be a DataFrame with columns step and loss; it has no {missing[0]}.")
-    if not len(frame):
-        raise ValueError(f"runs[{name!r}] must have at least one row, got none.")
     columns = {str(label): values for label in frame if (values := _numbers(frame[label])) is not None}
     if not {"step", "loss"} <= columns.keys() or not np.all(np.isfinite(columns["step"])):
         raise ValueError(f"runs[{name!r}] must have numbers in its columns step and loss, and all steps finite.")
@@ -70,7 +82,10 @@ def read(name: str, frame: Any) -> Run:
     edge = 2.0
     if "learning_rate" in columns and k:
         h = np.where(columns["learning_rate"] > 0, columns["learning_rate"], np.nan)
-        columns = {THRESHOLD: 2 / h, **columns} | {SCALED.format(i): h * columns[f"eigenvalue_{i}"] for i in range(k)}
+        columns = {THRESHOLD: 2 / h, **columns}
+        for i in range(k):
+            columns[SCALED.format(i)] = h * columns[f"eigenvalue_{i}"]
+            columns[RELATIVE.format(i)] = columns[f"eigenvalue_{i}"] / columns[THRESHOLD]
         products = h * columns[THRESHOLD]
         edge = round(float(np.nanmedian(products)), 4) if np.any(np.isfinite(products)) else 2.0
     return Run(
@@ -80,6 +95,7 @@ def read(name: str, frame: Any) -> Run:
         config=_flat(frame.attrs.get("config") or {}),
         status=str(frame.attrs.get("status") or ""),
         message=str(frame.attrs.get("message") or ""),
+        of_batches=of_batches,
         k=k,
         edge=edge,
     )

@@ -5,7 +5,7 @@ from typing import SupportsFloat
 
 import numpy as np
 
-from principalflow.report._run import SCALED, Run
+from principalflow.report._run import RELATIVE, SCALED, Run, edges
 
 _NONE = "none"
 _STATUS = {
@@ -18,22 +18,23 @@ _STATUS = {
 
 def sentences(run: Run) -> list[str]:
     """Returns what a reader wants to know first."""
-    told = [_status(run), _steps(run), _loss(run), _divergence(run), _sharpness(run), _rises(run)]
-    return [sentence for sentence in told if sentence]
+    tellers = (_status, _steps, _loss, _divergence, _rises, _sharpness, _rises_at_measurements)
+    return [sentence for tell in tellers if (sentence := tell(run))]
 
 
 def comparison(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
     """Returns the head and rows of a table: the options that differ, and how each run ended."""
     options = dict.fromkeys(option for run in runs for option in run.config)
     differing = [option for option in options if len({run.config.get(option) for run in runs}) > 1]
-    head = ["run", *differing, "final loss", "smallest loss", "largest h λ₀", "status"]
+    curvature, column = ("largest h λ₀", SCALED) if len(edges(runs)) < 2 else ("largest λ₀ / threshold", RELATIVE)
+    head = ["run", *differing, "final loss", "smallest loss", curvature, "status"]
     return head, [
         [
             run.name,
             *(run.config.get(option, _NONE) for option in differing),
             _number(run.columns["loss"][-1]) if np.isfinite(run.columns["loss"][-1]) else "not finite",
             _extreme(np.min, run, "loss"),
-            _extreme(np.max, run, SCALED.format(0)),
+            _extreme(np.max, run, column.format(0)),
             run.status or _NONE,
         ]
         for run in runs
@@ -49,10 +50,16 @@ def _status(run: Run) -> str:
 
 
 def _steps(run: Run) -> str:
-    steps = run.columns["step"]
-    if len(steps) == 1:
-        return f"1 row was recorded, at step {_whole(steps[0])}."
-    return f"{_whole(len(steps))} rows were recorded, from step {_whole(steps[0])} to step {_whole(steps[-1])}."
+    steps, (measured, _) = run.columns["step"], run.recorded("step", "eigenvalue_0")
+    rows = f"The run has {_count(len(steps), 'row', 'rows')}, {_span(steps)}"
+    if not len(measured):
+        return f"{rows}."
+    return f"{rows}, and {_count(len(measured), 'measurement', 'measurements')} of the curvature, {_span(measured)}."
+
+
+def _span(steps: np.ndarray) -> str:
+    first, last = _whole(steps[0]), _whole(steps[-1])
+    return f"at step {first}" if len(steps) == 1 else f"from step {first} to step {last}"
 
 
 def _loss(run: Run) -> str:
@@ -77,33 +84,37 @@ def _divergence(run: Run) -> str:
 def _sharpness(run: Run) -> str:
     steps, scaled, eigenvalues, h = run.recorded("step", SCALED.format(0), "eigenvalue_0", "learning_rate")
     above, edge = np.flatnonzero(scaled > run.edge), run.edge_formula
-    records = _count(len(scaled), "record", "records")
+    measurements = _count(len(scaled), "measurement", "measurements")
     if not len(scaled):
         return ""
     if not len(above):
         largest = np.argmax(scaled)
         where = f"{_number(scaled[largest])}, at step {_whole(steps[largest])}"
-        return f"λ₀ was above {edge} in none of {records}; the largest h λ₀ was {where}."
+        return f"λ₀ was above {edge} in none of {measurements}; the largest h λ₀ was {where}."
     first = above[0]
-    when = f"first passed {edge} at step {_whole(steps[first])}" if first else f"was above {edge} at the first record"
+    when = f"first passed {edge} at step {_whole(steps[first])}" if first else f"began above {edge}"
     values = f"{_number(eigenvalues[first])} against {_number(run.edge / h[first])}"
-    return f"λ₀ {when}: {values}. It was above {edge} in {len(above):,} of {records} ({len(above) / len(scaled):.0%})."
+    share = f"{len(above):,} of {measurements} ({len(above) / len(scaled):.0%})"
+    return f"λ₀ {when}: {values}. It was above {edge} in {share}."
 
 
 def _rises(run: Run) -> str:
-    changes, *_ = run.recorded("loss_change")
+    steps, losses = run.recorded("step", "loss")
+    known = (np.diff(steps) == 1) & np.isfinite(losses[:-1])
+    if run.of_batches or not np.any(known):
+        return ""
+    rises = np.count_nonzero(known & (losses[1:] > losses[:-1]))
+    return f"{_of(rises, np.count_nonzero(known), 'step', 'steps')} raised the loss."
+
+
+def _rises_at_measurements(run: Run) -> str:
+    changes, scaled = run.recorded("loss_change", SCALED.format(0))
     if not len(changes):
         return ""
-    rises = np.count_nonzero(changes > 0)
-    steps = _count(len(changes), "recorded step", "recorded steps")
-    if not rises:
-        return f"None of {steps} raised the loss."
-    told = f"{_whole(rises)} of {steps} raised the loss"
-    paired, scaled = run.recorded("loss_change", SCALED.format(0))
-    if not len(paired):
-        return f"{told}."
-    above = np.count_nonzero((paired > 0) & (scaled > run.edge))
-    return f"{told}, {_whole(above)} of them with λ₀ above {run.edge_formula}."
+    rises, above = np.count_nonzero(changes > 0), np.count_nonzero((changes > 0) & (scaled > run.edge))
+    where = _of(rises, len(changes), "measurement", "measurements").lower()
+    told = f"A step of plain gradient descent raises the loss at {where}"
+    return f"{told}; λ₀ was above {run.edge_formula} at {_whole(above)} of these." if rises else f"{told}."
 
 
 def _extreme(which: Callable[[np.ndarray], float], run: Run, column: str) -> str:
@@ -120,5 +131,9 @@ def _whole(value: SupportsFloat) -> str:
     return f"{float(value):,.0f}"
 
 
-def _count(number: int, one: str, many: str) -> str:
+def _count(number: SupportsFloat, one: str, many: str) -> str:
     return f"{_whole(number)} {one if number == 1 else many}"
+
+
+def _of(part: SupportsFloat, number: SupportsFloat, one: str, many: str) -> str:
+    return f"{_whole(part) if part else 'None'} of {_count(number, one, many)}"

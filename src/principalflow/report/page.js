@@ -27,8 +27,9 @@ function compressed(y, unit) {
   return y === null ? null : Math.asinh(y / unit);
 }
 
-function compressedTicks({ lines, unit }) {
-  const [first, last] = [unit, largest(lines)].map((value) => Math.round(Math.log10(value)));
+function compressedTicks({ lines, unit }, range) {
+  const most = range ? unit * Math.sinh(Math.max(...range.map(Math.abs))) : largest(lines);
+  const [first, last] = [unit, most].map((value) => Math.round(Math.log10(value)));
   const ticks = [[0, "0"]];
   // Ticks at the unit itself would touch the one at zero.
   for (let power = last; power > first || power === last; power -= Math.ceil((last - first) / 4) || 1) {
@@ -38,8 +39,9 @@ function compressedTicks({ lines, unit }) {
   return { tickvals: ticks.map(([value]) => value), ticktext: ticks.map(([, text]) => text) };
 }
 
-function logarithmicTicks({ lines }) {
-  const decades = Math.log10(largest(lines) / sizes(lines).reduce((least, size) => Math.min(least, size), Infinity));
+function logarithmicTicks({ lines }, range) {
+  const least = sizes(lines).reduce((least, size) => Math.min(least, size), Infinity);
+  const decades = range ? (range[1] - range[0]) / 1.1 : Math.log10(largest(lines) / least);
   return { type: "log", ...(decades > 0.7 && decades < 1.5 && { dtick: "D2", tickformat: "~g" }) }; // Plotly's own crowd
 }
 
@@ -51,6 +53,27 @@ function largest(lines) {
   return sizes(lines).reduce((most, size) => Math.max(most, size), 0);
 }
 
+// A run that diverged would flatten all others: the axis keeps to those that didn't, or else to the bulk of the values,
+// unless the rest no more than doubles it. Returns the range and the runs that go beyond it, if there are any.
+function focus({ lines, level, unit }, log) {
+  if (root.classList.contains("whole") || !lines.some((line) => line.diverged)) return {};
+  const at = (y) => (!log ? y : unit ? compressed(y, unit) : Math.log10(y));
+  const finite = (values) => values.filter((y) => y !== null).map(at).filter(Number.isFinite);
+  const sorted = (some) => finite(some.flatMap(({ y }) => y)).sort((a, b) => a - b);
+  const [all, calm] = [sorted(lines), sorted(lines.filter((line) => !line.diverged))];
+  if (!all.length) return {};
+  const end = all.length - 1;
+  const bulk = calm.length ? [calm[0], calm.at(-1)] : [all[Math.floor(0.05 * end)], all[Math.ceil(0.95 * end)]];
+  const kept = [...bulk, ...finite([level, log ? null : 0])];
+  let [low, high] = [Math.min(...kept), Math.max(...kept)];
+  const size = high - low || 1;
+  if (low - all[0] <= size) low = Math.min(low, all[0]);
+  if (all[end] - high <= size) high = Math.max(high, all[end]);
+  const beyond = lines.filter(({ y }) => finite(y).some((value) => value < low || value > high));
+  if (!beyond.length) return {};
+  return { range: [low - 0.05 * size, high + 0.05 * size], beyond: [...new Set(beyond.map(({ run }) => run))] };
+}
+
 function lineTrace(line, unit) {
   const index = line.colour;
   const dash = line.dashed ? "dash" : DASHES[Math.floor((index ?? 0) / COLOURS) % DASHES.length];
@@ -59,7 +82,7 @@ function lineTrace(line, unit) {
     y: unit ? line.y.map((y) => compressed(y, unit)) : line.y,
     customdata: line.y,
     name: shortened(line.name),
-    mode: line.x.length > 60 ? "lines" : "lines+markers",
+    mode: line.x.length > 60 || line.column === "threshold" ? "lines" : "lines+markers",
     line: { color: colour(index === null ? "ink" : `line-${index % COLOURS}`), width: 1.6, dash },
     marker: { size: 5 },
     hovertemplate: "%{customdata:.5~g}",
@@ -89,10 +112,11 @@ function levelLine({ level, unit }, log) {
   return [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line }];
 }
 
-function layout(view, log, printing) {
+function layout(view, log, range, printing) {
   const narrow = innerWidth < 640 && !printing;
   const axis = { gridcolor: colour("rule"), zeroline: false, exponentformat: "power" };
-  const scale = !log ? { type: "linear", rangemode: "tozero" } : view.unit ? compressedTicks(view) : logarithmicTicks(view);
+  const logarithmic = view.unit ? compressedTicks : logarithmicTicks;
+  const scale = log ? logarithmic(view, range) : { type: "linear", rangemode: "tozero" };
   return {
     autosize: !printing,
     ...(printing && { width: PRINTED_WIDTH, height: 300 }),
@@ -109,7 +133,13 @@ function layout(view, log, printing) {
       unifiedhovertitle: { text: "step %{x:,~f}" },
       uirevision: false,
     },
-    yaxis: { ...axis, ...scale, title: { text: narrow ? "" : plain(view.axis) }, uirevision: `${view.label} ${log}` },
+    yaxis: {
+      ...axis,
+      ...scale,
+      ...(range && { range }),
+      title: { text: narrow ? "" : shortened(view.axis) },
+      uirevision: `${view.label} ${log}`,
+    },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
     shapes: levelLine(view, log),
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
@@ -124,7 +154,7 @@ function layout(view, log, printing) {
 const figures = plots.map((plot) => {
   const figure = document.getElementById(plot.id);
   const canvas = figure.querySelector(".plot");
-  const [choice, switched] = [figure.querySelector(".view"), figure.querySelector(".log")];
+  const [choice, switched, note] = [".view", ".log", ".beyond"].map((part) => figure.querySelector(part));
 
   function draw() {
     const view = plot.views[choice?.value ?? 0];
@@ -137,7 +167,10 @@ const figures = plots.map((plot) => {
       doubleClick: false,
       modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d"]],
     };
-    Plotly.react(canvas, traces, layout(view, log, root.classList.contains("printing")), config);
+    const { range, beyond } = focus(view, log);
+    const way = "“Show all” or a double click brings them in";
+    note.textContent = beyond ? `Some values of ${beyond.join(", ")} lie beyond this view: ${way}.` : "";
+    Plotly.react(canvas, traces, layout(view, log, range, root.classList.contains("printing")), config);
   }
 
   draw();
@@ -157,6 +190,8 @@ function show(range, change = {}) {
 }
 
 function showAll() {
+  root.classList.add("whole");
+  drawAll(); // their ticks may be others
   show(everything, { "yaxis.autorange": true });
 }
 
