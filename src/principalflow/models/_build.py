@@ -44,10 +44,10 @@ def build(
         ValueError: For an unknown name, an option that this network doesn't have, or as the networks do.
 
     Example:
-        >>> import jax.numpy as jnp
+        >>> import jax, jax.numpy as jnp
         >>> import principalflow as pf
         >>> model = pf.models.build("vgg11", (8, 8, 1), 10, width=0.125, activation="tanh")
-        >>> model(jnp.ones((2, 8, 8, 1))).shape
+        >>> jax.eval_shape(model, jnp.ones((2, 8, 8, 1))).shape
         (2, 10)
     """
     _checks.one_of("model", name, NAMES)

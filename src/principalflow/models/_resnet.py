@@ -50,7 +50,7 @@ class ResNet(eqx.Module):
         >>> import jax, jax.numpy as jnp
         >>> import principalflow as pf
         >>> model = pf.models.ResNet((32, 32, 3), 10, key=jax.random.key(0), width=0.125)
-        >>> model(jnp.ones((2, 32, 32, 3))).shape
+        >>> jax.eval_shape(model, jnp.ones((2, 32, 32, 3))).shape
         (2, 10)
     """
 
