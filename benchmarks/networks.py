@@ -174,7 +174,7 @@ def logging() -> dict[str, float]:
 
 def monitor() -> dict[str, float]:
     """A loop of descent on the MNIST network, in turns without a monitor and with a new one."""
-    steps, rounds = 4000, 2
+    steps, rounds = 4000, 1
     model = pf.models.MLP(784, (100, 100, 100), 10, jax.random.key(0))
     objective = pf.Objective(pf.models.loss(), model, random_images(5000, (784,)))
     step = jax.jit(lambda theta: theta - 0.05 * objective.gradient(theta))

@@ -192,8 +192,8 @@ def test_the_summary_tells_the_run():
     share = row["drift_estimate"] / (0.4 * row["gradient_norm"])
     assert monitor.summary() == (
         "3 measurements over steps 0 to 2: lambda_0 went from 4 to 4, which is 0.80 times 2/h = 5, and first was above "
-        "2/h at step 1. At 1 of the measurements descent's next step was predicted to raise the loss, and at 1 of these "
-        "it would. "
+        "2/h at step 1. At 1 of the measurements descent's next step was predicted to raise the loss, and at 1 of "
+        "these it would. "
         f"The last one drifts about {row['drift_estimate']:.2g} from the gradient flow, {share:.0%} of its length. "
         "A measurement took 2.0 Hessian products on average; all of them took 20% of the loop's own time. "
         "The rate is 80% of 0.5, up to which rates are stable at this curvature."
