@@ -219,6 +219,15 @@ def channels(width: float, *counts: int) -> list[int]:
     return [max(round(_checks.positive("width", width) * count), 1) for count in counts]
 
 
+def check_convolutional(depth: int, depths: tuple[int, ...], activation: str, normalization: str, pooling: str) -> None:
+    """Raises a ValueError for a depth or a name that there isn't."""
+    if depth not in depths:
+        raise ValueError(f"depth must be one of {', '.join(map(str, depths))}, got {depth!r}.")
+    _checks.one_of("activation", activation, tuple(ACTIVATIONS))
+    _checks.one_of("normalization", normalization, NORMALIZATIONS)
+    _checks.one_of("pooling", pooling, POOLINGS)
+
+
 def check_images(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Returns (height, width, channels), or raises a ValueError that explains what is needed."""
     if len(input_shape) != 3 or min(input_shape) < 1:

@@ -74,12 +74,8 @@ class ResNet(eqx.Module):
         gain: float = 1.0,
         dtype: Any = None,
     ):
-        if depth not in _STAGES:
-            raise ValueError(f"depth must be one of {', '.join(map(str, _STAGES))}, got {depth!r}.")
-        _checks.one_of("activation", activation, tuple(ACTIVATIONS))
-        _checks.one_of("normalization", normalization, _layers.NORMALIZATIONS)
+        _layers.check_convolutional(depth, tuple(_STAGES), activation, normalization, pooling)
         _checks.one_of("stem", stem, ("auto", "small", "imagenet"))
-        _checks.one_of("pooling", pooling, _layers.POOLINGS)
         height, breadth, inputs = _layers.check_images(input_shape)
         large = stem == "imagenet" or (stem == "auto" and min(height, breadth) >= _IMAGENET_SIDE)
 

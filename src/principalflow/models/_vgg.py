@@ -62,11 +62,7 @@ class VGG(eqx.Module):
         gain: float = 1.0,
         dtype: Any = None,
     ):
-        if depth not in _STAGES:
-            raise ValueError(f"depth must be one of {', '.join(map(str, _STAGES))}, got {depth!r}.")
-        _checks.one_of("activation", activation, tuple(ACTIVATIONS))
-        _checks.one_of("normalization", normalization, _layers.NORMALIZATIONS)
-        _checks.one_of("pooling", pooling, _layers.POOLINGS)
+        _layers.check_convolutional(depth, tuple(_STAGES), activation, normalization, pooling)
         _, _, before = _layers.check_images(input_shape)
         self.activation, self.pooling, self.stages = activation, pooling, []
         for layers, after in zip(_STAGES[depth], _layers.channels(width, *_CHANNELS), strict=True):

@@ -96,6 +96,7 @@ class Run:
             _checks.one_of("status", status, ("running", "done", "diverged", "interrupted"))
             self._open = False
             try:
+                os.fsync(self._metrics.fileno())
                 self._metrics.close()
                 self._write_status(status, message)
             finally:
