@@ -1,5 +1,7 @@
 """principalflow: the dynamics of gradient descent, in continuous time."""
 
+from typing import TYPE_CHECKING, Any
+
 from principalflow import data, drift, flows, functions, models, plot, report, runs, spectrum, stability, training
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
@@ -9,6 +11,9 @@ from principalflow.flows._integrate import Solution, integrate
 from principalflow.monitor import Monitor
 from principalflow.objective import Objective
 from principalflow.record import Record
+
+if TYPE_CHECKING:
+    from principalflow import reproduce
 
 __version__ = "0.1.0"
 
@@ -33,9 +38,19 @@ __all__ = [
     "models",
     "plot",
     "report",
+    "reproduce",
     "runs",
     "scale_by_dal",
     "spectrum",
     "stability",
     "training",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `principalflow.reproduce` when it is asked for: it needs pandas and matplotlib, the rest doesn't."""
+    if name == "reproduce":
+        import principalflow.reproduce
+
+        return principalflow.reproduce
+    raise AttributeError(f"module 'principalflow' has no attribute {name!r}")

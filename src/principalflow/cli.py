@@ -18,8 +18,10 @@ try:
 except ImportError:
     sys.exit("The command line needs more than the library: pip install 'principalflow[reproduce]'.")
 
-from principalflow import __version__, data, report, runs, training
+from principalflow import __version__, data, report, reproduce, runs, training
 from principalflow._checks import did_you_mean
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +75,45 @@ def train(arguments: list[str]) -> int:
         return 0 if set(statuses.values()) <= {"done"} else 1
 
     return _parsed("train", command, arguments)
+
+
+def rerun(arguments: list[str]) -> int:
+    """Run the paper's experiments, draw their figures and check their claims."""
+
+    def command(
+        ids: Positional[tuple[str, ...]] = (),
+        profile: reproduce.Profile = "quick",
+        out: Path = Path("results"),
+        seed: int | None = None,
+        list: Flag = False,  # noqa: A002
+        again: Flag = False,
+        redraw: Flag = False,
+    ) -> int:
+        """Run the paper's experiments, draw their figures, check their claims and write a report.
+
+        What is there already is not run again. The exit code is 1 if an experiment failed; a claim that doesn't hold
+        is a result and no failure.
+
+        Args:
+            ids: Which experiments; all of them if none is named.
+            profile: quick (minutes, embedded data), cpu (real data, narrower networks) or paper (for accelerators).
+            out: The folder for figures, tables, claims.json and report.html.
+            seed: Replaces the seed of experiments that have one.
+            list: List the experiments and end.
+            again: Run also what is there already.
+            redraw: Draw and check from the saved tables, without running anything.
+        """
+        if list:
+            print("\n".join(f"{name:22} {item.title}" for name, item in reproduce.EXPERIMENTS.items()))
+            return 0
+        _prepare("float64")
+        results = reproduce.run_all(ids, profile, out, seed, again, redraw, say=_say)
+        page = report.write_experiments(results, out / "report.html")
+        print(_claims_table(results))
+        print(f"The claims are in {(out / reproduce.CLAIMS).resolve()}, the report in {page.resolve()}.")
+        return 1 if any(result.error for result in results) else 0
+
+    return _parsed("reproduce", command, arguments)
 
 
 def make_report(arguments: list[str]) -> int:
@@ -132,6 +173,7 @@ def fetch(arguments: list[str]) -> int:
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
+    "reproduce": rerun,
     "report": make_report,
     "export": export,
     "data": fetch,
@@ -157,6 +199,18 @@ def _defaults(arguments: list[str]) -> training.Options:
         if argument.startswith("--config="):
             return training.Options.from_file(Path(argument.removeprefix("--config=")))
     return training.Options()
+
+
+def _claims_table(results: Sequence[reproduce.Result]) -> str:
+    rows = [
+        (result.experiment.id, result.profile, "held" if claim.held else "NOT HELD", f"{claim.measured:.4g}", claim)
+        for result in results
+        for claim in result.claims
+    ]
+    return "\n".join(
+        f"{name:18} {profile:5}  {held:8}  {measured:>10} {claim.bound:10}  {claim.sentence}"
+        for name, profile, held, measured, claim in rows
+    )
 
 
 def _loaded(paths: tuple[Path, ...]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def trajectories(
     paths: Mapping[str, ArrayLike],
     descent: ArrayLike | None = None,
     ax: "Axes | None" = None,
+    colours: Mapping[str, str] | None = None,
 ) -> "Axes":
     """Draws paths of two parameters over the contours of the loss, as in the paper's figure 1.
 
@@ -35,6 +36,7 @@ def trajectories(
         paths: Labels and (n, 2) arrays, such as `solution.thetas`; of complex ones the real part is drawn.
         descent: The iterates of descent (n, 2), drawn as dots joined by straight lines.
         ax: The axes to draw into; new ones if left out.
+        colours: Colours by label; labels without one take the next of ours.
 
     Returns:
         The axes.
@@ -59,7 +61,7 @@ def trajectories(
     ax = _axes(ax)
     _contours(ax, objective, np.concatenate(everything))
     for index, (name, curve) in enumerate(curves.items()):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = (colours or {}).get(name, _COLOURS[index % len(_COLOURS)])
         ax.plot(*curve.T, color=colour, linewidth=2, label=name)
         ax.plot(*curve[-1], color=colour, marker="s", markersize=5)
     if dots is not None:

@@ -1,0 +1,26 @@
+"""The paper's experiments, each with its figure and its claims checked."""
+
+try:
+    import matplotlib  # noqa: F401
+    import pandas  # noqa: F401
+    import pyarrow  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"principalflow.reproduce needs {error.name}: pip install 'principalflow[reproduce]'.") from error
+
+from principalflow.reproduce._catalogue import EXPERIMENTS
+from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Profile
+from principalflow.reproduce._result import Result
+from principalflow.reproduce._run import CLAIMS, collect, run, run_all
+
+__all__ = [
+    "CLAIMS",
+    "EXPERIMENTS",
+    "PROFILES",
+    "Claim",
+    "Experiment",
+    "Profile",
+    "Result",
+    "collect",
+    "run",
+    "run_all",
+]

@@ -1,0 +1,76 @@
+"""What an experiment is: settings, a run that gives tables, claims about them, and a figure."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+
+Profile = Literal["quick", "cpu", "paper"]
+PROFILES: tuple[Profile, ...] = ("quick", "cpu", "paper")
+Table = Any  # a pandas DataFrame; its own annotations don't know what a column holds
+Tables = dict[str, Table]
+
+_HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, the number that was measured for it, and the bound that decides whether it holds.
+
+    Attributes:
+        sentence: What is claimed, in plain words.
+        measured: The number; NaN where it could not be measured, and then the claim does not hold.
+        comparison: "<", "<=", ">", ">=" or "==".
+        limit: What `measured` is compared with.
+        note: Why the measurement differs from the paper's words, where it does; or how it was made.
+    """
+
+    sentence: str
+    measured: float
+    comparison: str
+    limit: float
+    note: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether the measured number is within the bound."""
+        return not math.isnan(self.measured) and bool(_HOLDS[self.comparison](self.measured, self.limit))
+
+    @property
+    def bound(self) -> str:
+        """The bound as text, such as "< 1e-08"."""
+        return f"{self.comparison} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment of the paper, or beyond it.
+
+    Attributes:
+        id: Its name on the command line.
+        title: What it shows, as a short sentence.
+        figure: Which figure, table or theorem of the paper it is; empty for one beyond the paper.
+        paper_says: What the paper says, in our own words.
+        paper_setting: The paper's own setting.
+        profiles: A frozen dataclass of settings for each profile.
+        run: Takes the settings and returns named tables.
+        claims: Takes settings and tables and returns the claims.
+        draw: Takes settings and tables and returns the figure.
+        explore: Takes settings and tables and returns interactive figures (plotly) by their captions.
+        stand_ins: By profile, what stands in for the paper's data or network, as a sentence; none for the paper's own.
+    """
+
+    id: str
+    title: str
+    figure: str
+    paper_says: str
+    paper_setting: str
+    profiles: Mapping[Profile, Any]
+    run: Callable[[Any], Tables]
+    claims: Callable[[Any, Tables], Sequence[Claim]]
+    draw: Callable[[Any, Tables], Figure]
+    explore: Callable[[Any, Tables], Mapping[str, Any]] = lambda config, tables: {}
+    stand_ins: Mapping[Profile, str] = field(default_factory=dict)

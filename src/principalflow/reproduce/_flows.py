@@ -1,0 +1,129 @@
+"""The flows of the experiments: their names and colours in figures, and their paths beside descent's."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import pandas
+from numpy.typing import NDArray
+
+from principalflow import _checks
+from principalflow.descent import descend
+from principalflow.flows import (
+    IGR,
+    BackwardError,
+    NegativeGradient,
+    Principal,
+    PrincipalThirdOrder,
+    SpectralFlow,
+    ThirdOrder,
+)
+from principalflow.flows._integrate import integrate
+from principalflow.objective import Objective
+from principalflow.reproduce._experiment import Table
+
+DESCENT = "gradient descent"
+# Okabe and Ito's colours, the same for a flow in every figure; black is descent's.
+COLOURS = {
+    DESCENT: "#000000",
+    "NGF": "#0072B2",
+    "IGR flow": "#E69F00",
+    "third-order flow": "#CC79A7",
+    "PF": "#009E73",
+    "PF, principal branch": "#D55E00",
+    "PF with third-order term": "#56B4E9",
+}
+# The textbook's branch jumps where the flow lives, and adaptive solvers stop there; the paper's Euler steps don't.
+_EULER_STEPS = 400
+
+
+def named(h: float, names: Iterable[str]) -> dict[str, SpectralFlow]:
+    """Returns the flows of these names for the learning rate h; "order n" is `BackwardError`'s."""
+    flows = {
+        "NGF": NegativeGradient(),
+        "IGR flow": IGR(h),
+        "third-order flow": ThirdOrder(h),
+        "PF": Principal(h),
+        "PF, principal branch": Principal(h, branch="principal"),
+        "PF with third-order term": PrincipalThirdOrder(h),
+        **{f"order {n}": BackwardError(h, order=n) for n in range(6)},
+    }
+    return {name: flows[name] for name in names}
+
+
+def follow(
+    objective: Objective,
+    theta: _checks.Numbers,
+    h: float,
+    steps: int,
+    flows: Iterable[str],
+    saves: int = 20,
+    rtol: float = 1e-9,
+) -> Table:
+    """Returns descent's iterates and the flows' paths from one start, in the columns that `points` reads.
+
+    Args:
+        objective: The loss.
+        theta: The start.
+        h: The learning rate.
+        steps: How many steps of descent, and of time h.
+        flows: Names of flows.
+        saves: Points of a path for each step.
+        rtol: Tolerance of the solver; the principal branch is followed by Euler's steps, as the paper does.
+
+    Returns:
+        A row for each point: `flow`, `time`, `step` (time over h), `loss` (its real part), `theta_0`,
+        `theta_0_imaginary`, ..., and `status`, which says how the path ended.
+    """
+    path = descend(objective, theta, h, steps)
+    ended = "completed" if len(path.thetas) == steps + 1 else "diverged"
+    parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h, ended)]
+    for name, flow in named(h, flows).items():
+        euler = isinstance(flow, Principal) and flow.branch == "principal"
+        how = {"solver": "euler", "step": h / _EULER_STEPS} if euler else {}
+        solution = integrate(flow, objective, theta, steps * h, rtol=rtol, atol=1e-12, saves=steps * saves, **how)
+        parts.append(_rows(objective, name, solution.times, solution.thetas, h, solution.status))
+    return pandas.concat(parts, ignore_index=True)
+
+
+def stack(tables: Mapping[Any, Table], column: str) -> Table:
+    """Returns tables one below the other, with their keys in a column of its own."""
+    return pandas.concat(dict(tables), names=[column]).reset_index(column).reset_index(drop=True)
+
+
+def points(table: Table, flow: str) -> NDArray[np.complex128]:
+    """Returns the path of a flow as an array (points, D), complex."""
+    rows = table[table["flow"] == flow]
+    size = sum(name.endswith("_imaginary") for name in table)
+    real, imaginary = (rows[[f"theta_{i}{part}" for i in range(size)]].to_numpy() for part in ("", "_imaginary"))
+    return real + 1j * imaginary
+
+
+def at_steps(table: Table, flow: str) -> NDArray[np.complex128]:
+    """Returns where a flow is at whole steps (steps, D); it is shorter where the path ended early."""
+    steps = table.loc[table["flow"] == flow, "step"].to_numpy()
+    return points(table, flow)[np.isclose(steps, np.round(steps), atol=1e-6)]
+
+
+def errors(table: Table, flow: str) -> np.ndarray:
+    """Returns the distance of a flow from descent after 1, 2, ... steps; NaN where either ended early."""
+    descent, model = at_steps(table, DESCENT), at_steps(table, flow)
+    steps = int(table["step"].round().max())
+    reached = min(len(descent), len(model))
+    distances = np.full(steps + 1, np.nan)
+    distances[:reached] = np.linalg.norm(model[:reached] - descent[:reached], axis=1)
+    return distances[1:]
+
+
+def _rows(objective: Objective, name: str, times: Any, thetas: Any, h: float, status: str) -> Table:
+    thetas, times = np.asarray(thetas), np.asarray(times)
+    parameters: Mapping[str, np.ndarray] = {
+        f"theta_{i}{part}": of(thetas[:, i])
+        for i in range(thetas.shape[1])
+        for part, of in (("", np.real), ("_imaginary", np.imag))
+    }
+    losses = np.real(np.asarray(jax.lax.map(objective.value, thetas)))
+    return pandas.DataFrame(
+        {"flow": name, "time": times, "step": times / h, "loss": losses, **parameters, "status": status}
+    )

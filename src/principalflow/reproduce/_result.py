@@ -1,0 +1,156 @@
+"""What came out of an experiment, and its folder: tables, figure, and result.json."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jax
+import pandas
+from matplotlib.figure import Figure
+
+from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
+from principalflow.runs._files import write_json
+
+FIGURE = "figure.png"
+_RESULT = "result.json"
+_DPI = 150
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of one experiment.
+
+    Attributes:
+        experiment: The experiment.
+        profile: Which profile.
+        config: Its settings.
+        tables: Labelled data by name.
+        claims: What was claimed and measured.
+        seconds: How long it took.
+        error: Why it failed, as Python's traceback; empty if it didn't.
+        folder: Where it is saved; None if it isn't.
+        made_by: The version, and a digest of the package's code.
+    """
+
+    experiment: Experiment
+    profile: Profile
+    config: Any
+    tables: Tables
+    claims: Sequence[Claim]
+    seconds: float
+    error: str = ""
+    folder: Path | None = None
+    made_by: Mapping[str, str] = field(default_factory=lambda: this_code())
+
+    def draw(self) -> Figure:
+        """Returns the figure (matplotlib), with what stands in for the paper's setting said below it."""
+        with jax.enable_x64(True):
+            figure = self.experiment.draw(self.config, self.tables)
+        if stand_in := self.experiment.stand_ins.get(self.profile):
+            figure.supxlabel(stand_in, fontsize="small", color="dimgrey")
+        return figure
+
+    def explore(self) -> Mapping[str, Any]:
+        """Returns interactive figures (plotly) by their captions."""
+        with jax.enable_x64(True):
+            return self.experiment.explore(self.config, self.tables)
+
+    def save(self, out: Path) -> "Result":
+        """Returns the result, saved below `out` as a whole; what was there before is replaced."""
+        folder = out / self.profile / self.experiment.id
+        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+        unfinished.mkdir(parents=True)
+        try:
+            for name, table in self.tables.items():
+                table.to_parquet(unfinished / f"{name}.parquet")
+            if not self.error:
+                self.draw().savefig(unfinished / FIGURE, dpi=_DPI)
+            write_json(unfinished / _RESULT, self._content())
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(unfinished, folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        return dataclasses.replace(self, folder=folder)
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.id,
+            "profile": self.profile,
+            **self.made_by,
+            "config": dataclasses.asdict(self.config),
+            "seconds": self.seconds,
+            "error": self.error,
+            "tables": list(self.tables),
+            "claims": [
+                dataclasses.asdict(claim) | {"measured": number(claim.measured), "held": claim.held}
+                for claim in self.claims
+            ],
+        }
+
+
+def load(out: Path, experiment: Experiment, profile: Profile, by_any_code: bool = False) -> tuple[Result | None, str]:
+    """Returns what is saved of an experiment; or None, and why it can't be used, empty where nothing is saved."""
+    folder = out / profile / experiment.id
+    try:
+        content = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
+        differing = [name for name, value in this_code().items() if content[name] != value]
+        if differing and not by_any_code:
+            return None, f"what is saved was made by another {differing[0]} of principalflow"
+        return _read(folder, content, experiment, profile), ""
+    except FileNotFoundError:
+        return None, ""
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        return None, f"what is saved can't be read: {type(error).__name__} {error}"
+
+
+def _read(folder: Path, content: dict[str, Any], experiment: Experiment, profile: Profile) -> Result:
+    settings = type(experiment.profiles[profile])
+    return Result(
+        experiment=experiment,
+        profile=profile,
+        config=settings(**{name: _frozen(value) for name, value in content["config"].items()}),
+        tables={name: pandas.read_parquet(folder / f"{name}.parquet") for name in content["tables"]},
+        claims=[_claim(claim) for claim in content["claims"]],
+        seconds=content["seconds"],
+        error=content["error"],
+        folder=folder,
+        made_by={name: content[name] for name in this_code()},
+    )
+
+
+def _claim(content: dict[str, Any]) -> Claim:
+    names = [item.name for item in dataclasses.fields(Claim)]
+    return Claim(**{name: content[name] for name in names} | {"measured": float(content["measured"])})
+
+
+def number(value: float) -> float | str:
+    """Returns a number as JSON can hold it: "inf" and "nan" are text."""
+    return value if math.isfinite(value) else str(value)
+
+
+def this_code() -> dict[str, str]:
+    """Returns what a result depends on besides its settings: the version, and a digest of the package's code."""
+    from principalflow import __version__
+
+    return {"version": __version__, "code": _digest()}
+
+
+@functools.cache
+def _digest() -> str:
+    package = Path(str(resources.files("principalflow")))
+    files = sorted(package.rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def _frozen(value: Any) -> Any:
+    """JSON has lists where settings have tuples."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

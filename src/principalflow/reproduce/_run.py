@@ -1,0 +1,201 @@
+"""Runs experiments, and keeps what came out."""
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from principalflow import _checks
+from principalflow.reproduce._catalogue import EXPERIMENTS
+from principalflow.reproduce._experiment import PROFILES, Experiment, Profile
+from principalflow.reproduce._result import Result, load, number
+from principalflow.runs._files import write_json
+
+CLAIMS = "claims.json"
+
+
+def run(
+    id: str,  # noqa: A002
+    profile: Profile = "quick",
+    out: str | Path | None = None,
+    seed: int | None = None,
+    again: bool = False,
+) -> Result:
+    """Runs one experiment of the paper and returns its data, its claims and its figure.
+
+    It computes in double precision whatever JAX's switch says.
+
+    Args:
+        id: Which experiment; `principalflow.reproduce.EXPERIMENTS` has them all.
+        profile: `"quick"` (embedded data, small networks), `"cpu"` (real data, narrower networks) or `"paper"`.
+        out: A folder to save into, and to take a finished result of the same settings from; None for neither.
+        seed: Replaces the seed of experiments that have one.
+        again: Run even if `out` has a finished result.
+
+    Returns:
+        A `Result`: `tables`, `claims`, `draw()`.
+
+    Raises:
+        ValueError: For an unknown id or profile, or a seed that isn't a whole number of at least 0.
+        OSError: If `out` can't be written to.
+
+    Example:
+        >>> import principalflow as pf
+        >>> result = pf.reproduce.run("coefficients")
+        >>> [claim.held for claim in result.claims]
+        [True, True, True, True]
+    """
+    experiment, config = _settings(id, profile, seed)
+    saved = None if out is None or again else load(Path(out), experiment, profile)[0]
+    if saved and saved.config == config and not saved.error:
+        return saved
+    result = _run(experiment, profile, config)
+    return result if out is None else result.save(Path(out))
+
+
+def run_all(
+    ids: Iterable[str],
+    profile: Profile,
+    out: str | Path,
+    seed: int | None = None,
+    again: bool = False,
+    redraw: bool = False,
+    say: Callable[[str], None] = print,
+) -> list[Result]:
+    """Runs experiments one after another into a folder, and returns all that the folder then holds.
+
+    An experiment that fails is kept with its error, and the others go on. Finished ones of the same settings and
+    code are taken as they are. `out/claims.json` then lists the claims of all results in the folder.
+
+    Args:
+        ids: Which experiments; all of them if empty.
+        profile: As for `run`.
+        out: The folder.
+        seed: As for `run`.
+        again: As for `run`.
+        redraw: Draw, and check the claims, from the saved tables, without running anything.
+        say: Is told how it goes, a sentence at a time.
+
+    Returns:
+        The results, in the order of the catalogue.
+
+    Raises:
+        ValueError: As for `run`; with `redraw`, if there is nothing to draw from.
+        OSError: If `out` can't be written to.
+
+    Example:
+        >>> import tempfile
+        >>> import principalflow as pf
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     results = pf.reproduce.run_all(["coefficients"], "quick", folder, say=lambda sentence: None)
+        >>> [result.experiment.id for result in results]
+        ['coefficients']
+    """
+    chosen = [_settings(name, profile, seed) for name in ids or EXPERIMENTS]
+    out = _writable(Path(out))
+    for position, (experiment, config) in enumerate(chosen, 1):
+        heading = f"[{position}/{len(chosen)}] {experiment.id}"
+        if redraw:
+            say(f"{heading}: drawn again; {_counted(_redrawn(out, experiment, profile))}.")
+            continue
+        saved, why = load(out, experiment, profile)
+        if saved and saved.config != config:
+            saved, why = None, "what is saved has other settings"
+        if saved and not saved.error and not again:
+            say(f"{heading}: there already; {_counted(saved)}.")
+            continue
+        say(f"{heading}: {why + ', so it runs again' if why else 'running'}.")
+        result = _run(experiment, profile, config, keep_going=True).save(out)
+        say(f"{heading}: {result.seconds:.1f} s; {_counted(result)}.")
+    return collect(out, say, by_any_code=redraw)
+
+
+def collect(out: str | Path, say: Callable[[str], None] = print, by_any_code: bool = False) -> list[Result]:
+    """Returns the results in a folder, and lists their claims in `claims.json` there.
+
+    Args:
+        out: The folder.
+        say: Is told what is left out, and why.
+        by_any_code: Whether to take results that another version or state of the code made.
+
+    Returns:
+        The results, in the order of the catalogue, profile after profile.
+    """
+    out, results = Path(out), []
+    for profile in PROFILES:
+        for experiment in EXPERIMENTS.values():
+            result, why = load(out, experiment, profile, by_any_code)
+            if result:
+                results.append(result)
+            elif why:
+                say(f"{experiment.id} ({profile}) is left out: {why}.")
+    write_json(out / CLAIMS, [row for result in results for row in _rows(result)])
+    return results
+
+
+def _settings(name: str, profile: Profile, seed: int | None) -> tuple[Experiment, Any]:
+    _checks.one_of("id", name, tuple(EXPERIMENTS))
+    _checks.one_of("profile", profile, PROFILES)
+    experiment = EXPERIMENTS[name]
+    config = experiment.profiles[profile]
+    if seed is not None and hasattr(config, "seed"):
+        config = dataclasses.replace(config, seed=_checks.whole("seed", seed, least=0))
+    return experiment, config
+
+
+def _run(experiment: Experiment, profile: Profile, config: Any, keep_going: bool = False) -> Result:
+    start, tables, claims, error = time.perf_counter(), {}, (), ""
+    try:
+        with jax.enable_x64(True):
+            tables = experiment.run(config)
+            claims = experiment.claims(config, tables)
+    except Exception:
+        if not keep_going:
+            raise
+        error = traceback.format_exc()
+    return Result(experiment, profile, config, tables, claims, time.perf_counter() - start, error)
+
+
+def _redrawn(out: Path, experiment: Experiment, profile: Profile) -> Result:
+    saved, why = load(out, experiment, profile, by_any_code=True)
+    if not saved or saved.error:
+        raise ValueError(f"redraw needs a finished {experiment.id} in {out}: {why or 'there is none'}.")
+    with jax.enable_x64(True):
+        claims = experiment.claims(saved.config, saved.tables)
+    return dataclasses.replace(saved, claims=claims).save(out)
+
+
+def _writable(out: Path) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"out must be a folder that can be written to, got {str(out)!r}: {error.strerror}.") from error
+    return out
+
+
+def _counted(result: Result) -> str:
+    if result.error:
+        return f"FAILED: {result.error.strip().splitlines()[-1]}"
+    return f"{sum(claim.held for claim in result.claims)} of {len(result.claims)} claims held"
+
+
+def _rows(result: Result) -> Sequence[dict[str, Any]]:
+    return [
+        {
+            "experiment": result.experiment.id,
+            "claim": claim.sentence,
+            "measured": number(claim.measured),
+            "bound": claim.bound,
+            "held": claim.held,
+            "profile": result.profile,
+            "seconds": result.seconds,
+        }
+        for claim in result.claims
+    ]

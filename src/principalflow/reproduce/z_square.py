@@ -1,0 +1,91 @@
+"""The principal flow on the simplest loss, in its three regimes (figure z_square)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from principalflow.functions import quadratic
+from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
+from principalflow.reproduce._flows import COLOURS, DESCENT, at_steps, follow, points, stack
+
+
+@dataclass(frozen=True)
+class Config:
+    """The rates, one for each regime, on z²/2, where h λ is h itself."""
+
+    rates: tuple[float, ...] = (0.8, 1.5, 2.1)
+    start: float = 1.0
+    steps: int = 8
+
+
+def run(config: Config) -> Tables:
+    objective = quadratic([[1.0]])
+    paths = {h: follow(objective, [config.start], h, config.steps, ["PF"], saves=40) for h in config.rates}
+    return {"paths": stack(paths, "h")}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    found = []
+    for h, paths in tables["paths"].groupby("h"):
+        z, times = points(paths, "PF")[:, 0], paths.loc[paths["flow"] == "PF", "time"].to_numpy()
+        exact = config.start * np.exp(times / h * np.log(complex(1 - h)))
+        sentence = f"At h = {h} the PF is (1 − h)^(t/h) z(0) throughout: its largest distance from that"
+        found.append(Claim(sentence, float(np.abs(z - exact).max()), "<", 1e-7))
+    ends = [abs(at_steps(paths, "PF")[-1, 0]) for _, paths in tables["paths"].groupby("h")]
+    return [
+        *found,
+        Claim(f"At h = {config.rates[1]} it oscillates and converges: its last distance from 0", ends[1], "<", 0.1),
+        Claim(
+            f"At h = {config.rates[2]} it oscillates and diverges: its last distance from 0", ends[2], ">", config.start
+        ),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(14, 4), layout="constrained")
+    axes = figure.subplots(1, len(config.rates))
+    for ax, (h, paths) in zip(axes, tables["paths"].groupby("h"), strict=True):
+        z, steps = points(paths, "PF")[:, 0], paths.loc[paths["flow"] == "PF", "step"]
+        ax.plot(steps, z.real, color=COLOURS["PF"], label="Re z of the PF")
+        ax.plot(steps, z.imag, color=COLOURS["PF"], linestyle=":", label="Im z of the PF")
+        descent = at_steps(paths, DESCENT)[:, 0].real
+        ax.plot(np.arange(len(descent)), descent, "o", color="black", markersize=5, label=DESCENT)
+        ax.axhline(0, color="black", linewidth=0.5)
+        regime = "below 1" if h < 1 else "from 1 to 2" if h < 2 else "above 2"
+        ax.set(title=rf"$h\lambda = {h}$: {regime}", xlabel="steps (t/h)", ylabel="z")
+    axes[-1].legend()
+    return figure
+
+
+def explore(config: Config, tables: Tables) -> dict[str, Any]:
+    """All three in the complex plane."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for h, paths in tables["paths"].groupby("h"):
+        z = points(paths, "PF")[:, 0]
+        figure.add_scatter(x=z.real, y=z.imag, mode="lines", name=f"PF, h = {h}")
+        descent = at_steps(paths, DESCENT)[:, 0]
+        figure.add_scatter(x=descent.real, y=descent.imag, mode="markers", name=f"descent, h = {h}")
+    figure.update_layout(xaxis_title="Re z", yaxis_title="Im z", yaxis_scaleanchor="x")
+    return {"The flow in the complex plane: real below h = 1, a spiral inwards below 2, outwards above.": figure}
+
+
+EXPERIMENT = Experiment(
+    id="z-square",
+    title="One parabola, three regimes",
+    figure="Figure z_square, section 3.1",
+    paper_says=(
+        "On z²/2 the principal flow is (1 − h)^(t/h) z(0). Below h λ = 1 it falls to 0 on the real line; from 1 to 2 "
+        "it spirals into 0 through the complex plane, so its real part oscillates; above 2 the spiral opens and it "
+        "diverges. (The caption prints the solution without its t, erratum 15.)"
+    ),
+    paper_setting="E = z²/2, h = 0.8, 1.5 and 2.1; the start is not given.",
+    profiles=dict.fromkeys(PROFILES, Config()),
+    run=run,
+    claims=claims,
+    draw=draw,
+    explore=explore,
+)
