@@ -1,9 +1,26 @@
 """All experiments, in the order in which the paper tells its story."""
 
-from principalflow.reproduce import bea_orders, coefficients, complex_needed, motivation, quadratic_2d, z_square
+from principalflow.reproduce import (
+    banana,
+    bea_orders,
+    coefficients,
+    complex_needed,
+    cosine,
+    motivation,
+    quadratic_2d,
+    z_square,
+)
 from principalflow.reproduce._experiment import Experiment
 
-EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.id: module.EXPERIMENT
-    for module in (motivation, complex_needed, coefficients, z_square, quadratic_2d, bea_orders)
-}
+_MODULES = (
+    motivation,
+    complex_needed,
+    coefficients,
+    z_square,
+    quadratic_2d,
+    banana,
+    cosine,
+    bea_orders,
+)
+
+EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.id: module.EXPERIMENT for module in _MODULES}

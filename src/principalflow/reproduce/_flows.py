@@ -1,5 +1,6 @@
 """The flows of the experiments: their names and colours in figures, and their paths beside descent's."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ COLOURS = {
     "PF, principal branch": "#D55E00",
     "PF with third-order term": "#56B4E9",
 }
-# The textbook's branch jumps where the flow lives, and adaptive solvers stop there; the paper's Euler steps don't.
+# Where the principal flow's logarithm jumps, adaptive solvers stop. There the paper's way, Euler's steps, goes on.
 _EULER_STEPS = 400
 
 
@@ -70,26 +71,27 @@ def follow(
         steps: How many steps of descent, and of time h.
         flows: Names of flows.
         saves: Points of a path for each step.
-        rtol: Tolerance of the solver; the principal branch is followed by Euler's steps, as the paper does.
+        rtol: Tolerance of the adaptive solver; a flow on which it stops is followed by Euler's steps instead.
 
     Returns:
         A row for each point: `flow`, `time`, `step` (time over h), `loss` (its real part), `theta_0`,
-        `theta_0_imaginary`, ..., and `status`, which says how the path ended.
+        `theta_0_imaginary`, ..., `status` (how the path ended) and `solver` ("adaptive" or "euler").
     """
     path = descend(objective, theta, h, steps)
     ended = "completed" if len(path.thetas) == steps + 1 else "diverged"
-    parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h, ended)]
+    parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h, ended).assign(solver="")]
     for name, flow in named(h, flows).items():
-        euler = isinstance(flow, Principal) and flow.branch == "principal"
-        how = {"solver": "euler", "step": h / _EULER_STEPS} if euler else {}
-        solution = integrate(flow, objective, theta, steps * h, rtol=rtol, atol=1e-12, saves=steps * saves, **how)
-        parts.append(_rows(objective, name, solution.times, solution.thetas, h, solution.status))
+        follow_it = functools.partial(integrate, flow, objective, theta, steps * h, saves=steps * saves)
+        solution, solver = follow_it(rtol=rtol, atol=1e-12), "adaptive"
+        if solution.status in ("stuck", "max_steps"):
+            solution, solver = follow_it(solver="euler", step=h / _EULER_STEPS), "euler"
+        parts.append(_rows(objective, name, solution.times, solution.thetas, h, solution.status).assign(solver=solver))
     return pandas.concat(parts, ignore_index=True)
 
 
-def stack(tables: Mapping[Any, Table], column: str) -> Table:
-    """Returns tables one below the other, with their keys in a column of its own."""
-    return pandas.concat(dict(tables), names=[column]).reset_index(column).reset_index(drop=True)
+def stack(tables: Mapping[Any, Table], *columns: str) -> Table:
+    """Returns tables one below the other, with their keys in columns of their own."""
+    return pandas.concat(dict(tables), names=list(columns)).reset_index(columns).reset_index(drop=True)
 
 
 def points(table: Table, flow: str) -> NDArray[np.complex128]:

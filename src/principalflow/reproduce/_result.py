@@ -127,9 +127,9 @@ def _read(folder: Path, content: dict[str, Any], experiment: Experiment, profile
     )
 
 
-def _claim(content: dict[str, Any]) -> Claim:
-    names = [item.name for item in dataclasses.fields(Claim)]
-    return Claim(**{name: content[name] for name in names} | {"measured": float(content["measured"])})
+def _claim(content: Mapping[str, Any]) -> Claim:
+    given = {item.name: content[item.name] for item in dataclasses.fields(Claim)}
+    return dataclasses.replace(Claim(**given), measured=float(content["measured"]))
 
 
 def number(value: float) -> float | str:

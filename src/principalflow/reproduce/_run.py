@@ -125,14 +125,16 @@ def collect(out: str | Path, say: Callable[[str], None] = print, by_any_code: bo
     Returns:
         The results, in the order of the catalogue, profile after profile.
     """
-    out, results = Path(out), []
+    out, results, left_out = Path(out), [], {}
     for profile in PROFILES:
         for experiment in EXPERIMENTS.values():
             result, why = load(out, experiment, profile, by_any_code)
             if result:
                 results.append(result)
             elif why:
-                say(f"{experiment.id} ({profile}) is left out: {why}.")
+                left_out.setdefault(why, []).append(f"{experiment.id} ({profile})")
+    for why, names in left_out.items():
+        say(f"Left out of the report, since {why}: {', '.join(names)}.")
     write_json(out / CLAIMS, [row for result in results for row in _rows(result)])
     return results
 
