@@ -168,7 +168,7 @@ def solve(
         saved, states, end, last, steps, result = _solve(flow, objective, state, slope, arrays, solver, max_steps)
 
     status, message = _describe(flow, result, float(times[-1]), float(end), int(steps), max_steps)
-    if _runs_away(flow, objective, last, float(times[-1]) if status == "stuck" else 0.0):
+    if _runs_away(flow, objective, state, last, float(times[-1]) if status == "stuck" else 0.0):
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
         field_error = max(flow.field_error(objective, at) or 0.0 for at in (state, last))
@@ -232,11 +232,13 @@ def _while_in_range(state: PyTree, slope: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.where(in_range, leaf, jnp.nan), slope)
 
 
-def _runs_away(flow: Flow, objective: Objective, state: PyTree, time: float) -> bool:
-    """Whether the state is beyond measure, or grows by its own size within a millionth of the time."""
-    size = _size(state)
-    largest = float(jnp.finfo(ravel_pytree(state)[0].dtype).max) ** 0.25  # the solver stops short of its square
-    return not size < largest or (time > 0 and 1e-6 * time * _size(flow.field(objective, state)) > size)
+def _runs_away(flow: Flow, objective: Objective, start: PyTree, last: PyTree, time: float) -> bool:
+    """Whether the last state is beyond measure, or grows by its size or the start's in a millionth of the time."""
+    size = _size(last)
+    largest = float(jnp.finfo(ravel_pytree(last)[0].dtype).max) ** 0.25  # the solver stops short of its square
+    if not size < largest:
+        return True
+    return time > 0 and 1e-6 * time * _size(flow.field(objective, last)) > max(size, _size(start))
 
 
 def _size(state: PyTree) -> float:

@@ -100,14 +100,14 @@ class Result:
 def load(out: Path, experiment: Experiment, profile: Profile, by_any_code: bool = False) -> tuple[Result | None, str]:
     """Returns what is saved of an experiment; or None, and why it can't be used, empty where nothing is saved."""
     folder = out / profile / experiment.id
+    if not folder.exists():
+        return None, ""
     try:
         content = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
         differing = [name for name, value in this_code().items() if content[name] != value]
         if differing and not by_any_code:
             return None, f"what is saved was made by another {differing[0]} of principalflow"
         return _read(folder, content, experiment, profile), ""
-    except FileNotFoundError:
-        return None, ""
     except (KeyError, TypeError, ValueError, OSError) as error:
         return None, f"what is saved can't be read: {type(error).__name__} {error}"
 
