@@ -1,5 +1,5 @@
 # The set-up on a fresh machine with Python 3.11+ and make:
-#   make reproduce   installs everything, runs what the paper's experiments need, prints where the results are
+#   make reproduce   installs everything, runs the paper's experiments, prints their claims and where the report is
 #   make test        runs all tests
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,8 +10,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: reproduce test check format benchmark clean
 
 reproduce: $(INSTALLED)
-	$(BIN)/python examples/first_steps.py --out $(OUT)
-	$(BIN)/python examples/edge_of_stability.py --out $(OUT)
+	$(BIN)/principalflow reproduce --profile quick --out $(OUT)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses auto
