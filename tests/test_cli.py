@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from reproduce.cases import experiment
 
 import principalflow as pf
 from principalflow import cli
+from principalflow.reproduce import _run
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,7 @@ def test_data_without_a_name_lists_what_there_is(capsys):
         (["report"], "at least one run"),
         (["report", "nowhere"], "not a run directory"),
         (["data", "imagenet"], "must be one of"),
+        (["reproduce", "bananna"], "Did you mean 'banana'?"),
     ],
 )
 def test_bad_input_is_named_and_told_by_the_exit_code(arguments, message, capsys):
@@ -104,3 +107,29 @@ def test_help_lists_the_commands(arguments, capsys):
 def test_the_version_is_told(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == pf.__version__
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    item = experiment()
+    monkeypatch.setattr(_run, "EXPERIMENTS", {"counting": item})
+    return item
+
+
+def test_reproduce_prints_its_claims_and_where_the_report_is(counting, tmp_path, capsys):
+    assert cli.main(["reproduce", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "counting           quick  held               2 < 10        The largest number is below 10" in printed
+    assert "NOT HELD" in printed
+    assert f"the report in {tmp_path / 'report.html'}" in printed
+    assert "Counting" in (tmp_path / "report.html").read_text()
+
+
+def test_a_failed_experiment_is_told_by_the_exit_code(counting, tmp_path):
+    counting.run.fails = True
+    assert cli.main(["reproduce", "--out", str(tmp_path)]) == 1
+
+
+def test_the_experiments_can_be_listed(capsys):
+    assert cli.main(["reproduce", "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(pf.reproduce.EXPERIMENTS)

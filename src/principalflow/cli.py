@@ -21,8 +21,6 @@ except ImportError:
 from principalflow import __version__, data, report, reproduce, runs, training
 from principalflow._checks import did_you_mean
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
@@ -85,9 +83,9 @@ def rerun(arguments: list[str]) -> int:
         profile: reproduce.Profile = "quick",
         out: Path = Path("results"),
         seed: int | None = None,
-        list: Flag = False,  # noqa: A002
-        again: Flag = False,
-        redraw: Flag = False,
+        list: bool = False,  # noqa: A002
+        again: bool = False,
+        redraw: bool = False,
     ) -> int:
         """Run the paper's experiments, draw their figures, check their claims and write a report.
 
@@ -113,7 +111,7 @@ def rerun(arguments: list[str]) -> int:
         print(f"The claims are in {(out / reproduce.CLAIMS).resolve()}, the report in {page.resolve()}.")
         return 1 if any(result.error for result in results) else 0
 
-    return _parsed("reproduce", command, arguments)
+    return _parsed("reproduce", command, arguments, booleans=tyro.conf.FlagCreatePairsOff)
 
 
 def make_report(arguments: list[str]) -> int:
@@ -187,8 +185,10 @@ def _help() -> str:
     )
 
 
-def _parsed(name: str, command: Callable[..., int], arguments: list[str]) -> int:
-    return tyro.cli(command, args=arguments, prog=f"principalflow {name}", config=(tyro.conf.FlagConversionOff,))
+def _parsed(
+    name: str, command: Callable[..., int], arguments: list[str], booleans: Any = tyro.conf.FlagConversionOff
+) -> int:
+    return tyro.cli(command, args=arguments, prog=f"principalflow {name}", config=(booleans,))
 
 
 def _defaults(arguments: list[str]) -> training.Options:
