@@ -1,6 +1,42 @@
+import html
+import json
+import re
+import shutil
+import subprocess
+
 import numpy as np
 import pandas as pd
 import pytest
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def look(tmp_path_factory):
+    """Opens a page in a browser; returns what `script` evaluates to in it and what the console complains of."""
+    if BROWSER is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on PATH")
+
+    def looked(path, script="null", *options, before="", width=1000):
+        folder = tmp_path_factory.mktemp("browser")
+        # Text rather than the DOM carries the answer out of the frame of a narrow page.
+        answer = f"<script>(async () => parent.postMessage(JSON.stringify(await {script}), '*'))()</script>"
+        page = path.read_text(encoding="utf-8").replace("</body>", f"{before}{answer}</body>")
+        (folder / "page.html").write_text(page, encoding="utf-8")
+        frame = folder / "frame.html"
+        frame.write_text(
+            f"<iframe src='page.html' style='width: {width}px; height: 3000px; border: 0'></iframe><pre></pre>"
+            "<script>onmessage = ({ data }) => { document.querySelector('pre').textContent = data; }</script>"
+        )
+        flags = "--headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=20000 --dump-dom"
+        logging = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={folder}/profile"]
+        command = [str(BROWSER), *flags.split(), *logging, *options, frame.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        shown = re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)
+        assert shown, done.stderr
+        return json.loads(html.unescape(shown[1])), re.findall("CONSOLE.*", done.stderr)
+
+    return looked
 
 
 @pytest.fixture

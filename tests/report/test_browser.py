@@ -1,18 +1,9 @@
-"""The page in a browser, Chromium without a window."""
-
-import html
-import json
-import re
-import shutil
-import subprocess
+"""The page of training runs in a browser, Chromium without a window."""
 
 import pandas as pd
 import pytest
 
 from principalflow import report
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 
 DARK = "--blink-settings=preferredColorScheme=0"
 MOUSE = "--blink-settings=primaryHoverType=2,availableHoverTypes=2"
@@ -21,27 +12,11 @@ RANGES = "figures.map(({ canvas }) => canvas.layout.xaxis.range)"
 
 
 @pytest.fixture
-def browse(tmp_path):
+def browse(tmp_path, look):
     """Opens the page of some runs, and returns what `script` evaluates to in it and what the console complains of."""
 
     def browsed(runs, script="null", *options, before="", width=1000):
-        path = report.write(runs, tmp_path / "report.html")
-        # Text rather than the DOM carries the answer out of the frame of a narrow page.
-        answer = f"<script>(async () => parent.postMessage(JSON.stringify(await {script}), '*'))()</script>"
-        page = path.read_text(encoding="utf-8").replace("</body>", f"{before}{answer}</body>")
-        path.write_text(page, encoding="utf-8")
-        frame = tmp_path / "frame.html"
-        frame.write_text(
-            f"<iframe src='report.html' style='width: {width}px; height: 3000px; border: 0'></iframe><pre></pre>"
-            "<script>onmessage = ({ data }) => { document.querySelector('pre').textContent = data; }</script>"
-        )
-        flags = "--headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=20000 --dump-dom"
-        logging = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path}/profile"]
-        command = [str(BROWSER), *flags.split(), *logging, *options, frame.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        shown = re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)
-        assert shown, done.stderr
-        return json.loads(html.unescape(shown[1])), re.findall("CONSOLE.*", done.stderr)
+        return look(report.write(runs, tmp_path / "report.html"), script, *options, before=before, width=width)
 
     return browsed
 

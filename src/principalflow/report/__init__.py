@@ -1,5 +1,6 @@
-"""Training runs as one HTML page, to read and to compare."""
+"""HTML pages to read and to compare: of training runs, and of the paper's experiments."""
 
-from principalflow.report._page import write
+from principalflow.report._experiments import write_experiments
+from principalflow.report._runs import write
 
-__all__ = ["write"]
+__all__ = ["write", "write_experiments"]

@@ -1,56 +1,40 @@
-"""Writes the page."""
+"""What the pages share: their frame (page.html, page.css, page.js), what stands in them, and how they are written."""
 
 import json
 import os
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from principalflow.report import _plots, _summary
-from principalflow.report._run import Run, read
 
-_TICKS = 60  # marks of events per run: more than these would touch each other
+def render(name: str, title: str, with_plots: bool, **content: Any) -> str:
+    """Returns the page of the template `name`.html; with plots, Plotly and `name`.js are in it."""
+    try:
+        import jinja2
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ImportError(
+            f"principalflow.report needs {error.name}: pip install 'principalflow[reproduce]'."
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    scripts = ["page.js", f"{name}.js"] if with_plots else ["page.js"]
+    return environment.get_template(f"{name}.html").render(
+        title=title,
+        css=_asset("page.css"),
+        js="\n".join(map(_asset, scripts)),
+        plotly=get_plotlyjs() if with_plots else "",
+        **content,
+    )
 
 
-def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | None = None) -> Path:
-    """Writes one HTML page that shows and compares training runs; it needs no network.
-
-    Above the plots stands each run in words, and with several runs a table of what differs. All plots share their
-    steps: zooming one zooms all. Long runs are drawn by the smallest and largest value of each of 2,000 stretches of
-    steps, so that no spike is lost.
-
-    Args:
-        runs: Names and pandas DataFrames, with one row per recorded step. `step` and `loss` are needed;
-            `learning_rate` and the columns of `principalflow.Record` are shown where they are there, NaN where a row
-            has none; `events` may hold lists of sentences. Of `frame.attrs` the page shows `config` (a dict), `status`
-            and `message`. A run without rows is left out, and the page says so.
-        path: The file to write.
-        title: The page's title; made from the names if left out.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: For no runs, only runs without rows, or a table without steps or losses.
-        ImportError: Where plotly or jinja2 isn't installed.
-
-    Example:
-        >>> import tempfile
-        >>> import pandas
-        >>> from principalflow import report
-        >>> frame = pandas.DataFrame({"step": [0, 1, 2], "loss": [2.0, 1.0, 0.5]})
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     page = report.write({"first": frame}, f"{folder}/report.html").read_text(encoding="utf-8")
-        >>> "The loss fell from 2 at step 0 to 0.5 at step 2" in page
-        True
-    """
-    if not runs:
-        raise ValueError("runs must hold at least one run, got none.")
-    empty = [str(name) for name, frame in runs.items() if getattr(frame, "empty", False)]
-    if len(empty) == len(runs):
-        raise ValueError(f"runs must hold a run with at least one row, got none in {', '.join(map(repr, empty))}.")
-    page = _render([read(name, frame) for name, frame in runs.items() if str(name) not in empty], empty, title)
+def save(page: str, path: str | os.PathLike[str]) -> Path:
+    """Writes the page as a whole or not at all, and returns its path."""
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -61,56 +45,11 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
     return path
 
 
-def _render(runs: list[Run], empty: list[str], title: str | None) -> str:
-    try:
-        import jinja2
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ImportError(
-            f"principalflow.report needs {error.name}: pip install 'principalflow[reproduce]'."
-        ) from error
-    assets = resources.files("principalflow.report")
-    text = {name: assets.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
-    drawn = _plots.draw(runs)
-    plots = _plots.curves(drawn)
-    data = {"plots": plots, "events": [_ticks(run.events) for run in runs], "steps": _steps(runs)}
-    head, rows = _summary.comparison(runs)
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.from_string(text["page.html"]).render(
-        title=title or (f"Training run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} training runs"),
-        runs=[(run, _summary.sentences(run)) for run in runs],
-        head=head,
-        rows=rows,
-        empty=empty,
-        once=_plots.dots(drawn),
-        plots=plots,
-        steps=data["steps"],
-        thinned=_plots.is_thinned(runs),
-        css=text["page.css"],
-        js=text["page.js"],
-        plotly=get_plotlyjs(),
-        data=_embedded(data),
-    )
-
-
-def _steps(runs: list[Run]) -> list[int]:
-    steps = [step for run in runs for step in (run.columns["step"].min(), run.columns["step"].max())]
-    return [int(min(steps)), int(max(steps))]
-
-
-def _ticks(events: list[tuple[int, str]]) -> dict[str, list[Any]]:
-    """Returns where to mark events and what to say there; many are gathered into few marks."""
-    size = -(-len(events) // _TICKS) or 1
-    groups = [events[start : start + size] for start in range(0, len(events), size)]
-    return {
-        "x": [group[0][0] for group in groups],
-        "text": [group[0][1] if len(group) == 1 else f"{group[0][1]} (and {len(group) - 1} more)" for group in groups],
-    }
-
-
-def _embedded(data: Any) -> str:
+def embedded(data: Any) -> str:
     """Returns JSON that can stand in a script element: no text in it can end the element."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _asset(name: str) -> str:
+    return resources.files("principalflow.report").joinpath(name).read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from principalflow.runs._files import write_json
 
 FIGURE = "figure.png"
 _RESULT = "result.json"
-_DPI = 150
+DPI = 150
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Result:
             for name, table in self.tables.items():
                 table.to_parquet(unfinished / f"{name}.parquet")
             if not self.error:
-                self.draw().savefig(unfinished / FIGURE, dpi=_DPI)
+                self.draw().savefig(unfinished / FIGURE, dpi=DPI)
             write_json(unfinished / _RESULT, self._content())
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(unfinished, folder)
