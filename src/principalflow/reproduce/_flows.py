@@ -60,7 +60,7 @@ def follow(
     steps: int,
     flows: Iterable[str],
     saves: int = 20,
-    rtol: float = 1e-9,
+    rtol: float = 1e-8,
 ) -> Table:
     """Returns descent's iterates and the flows' paths from one start, in the columns that `points` reads.
 

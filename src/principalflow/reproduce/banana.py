@@ -25,7 +25,7 @@ class Config:
 
 def run(config: Config) -> Tables:
     objective = functions.banana()
-    paths = {h: follow(objective, config.start, h, config.steps, FLOWS, rtol=1e-8) for h in config.rates}
+    paths = {h: follow(objective, config.start, h, config.steps, FLOWS) for h in config.rates}
     return {"paths": stack(paths, "h")}
 
 
