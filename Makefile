@@ -14,7 +14,7 @@ reproduce: $(INSTALLED)
 	$(BIN)/python examples/edge_of_stability.py --out $(OUT)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 import principalflow as pf
 
 
-@pytest.mark.parametrize("size", [1, 6, 20])
+@pytest.mark.parametrize("size", [1, 20])
 def test_integrated_on_quadratics_it_equals_descent_at_each_of_20_steps(size):
     h = 0.3
     A, b, theta = random_quadratic(size, h, seed=size)
