@@ -13,7 +13,7 @@ reproduce: $(INSTALLED)
 	$(BIN)/principalflow reproduce --profile quick --out $(OUT)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

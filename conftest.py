@@ -1,11 +1,24 @@
-"""Tests and doctests run in double precision and draw no windows; without PyTorch its doctests are left out."""
+"""Tests and doctests run in double precision, compile quickly and draw no windows.
 
+Without PyTorch its doctests are left out.
+"""
+
+import os
 from importlib.util import find_spec
 
 import jax
 import matplotlib
 from hypothesis import settings
 
+# Most of the tests' time is XLA compiling programs that run once, on little data. XLA refuses flags that it doesn't
+# know: if it says so after a new version of JAX, take them out.
+QUICK_COMPILATION = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+os.environ["XLA_FLAGS"] = " ".join((*QUICK_COMPILATION, os.environ.get("XLA_FLAGS", "")))
 jax.config.update("jax_enable_x64", True)
 matplotlib.use("agg")
 settings.register_profile("compiling", deadline=None)  # the first example of a test compiles

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import principalflow as pf
+from principalflow.objective import _value
 
 
 def test_the_quadratics_hessian_is_its_matrix():
@@ -21,6 +22,17 @@ def test_the_cosine_valley_is_continuous_with_a_jump_of_slope():
     np.testing.assert_allclose(valley.value([-1e-9]), valley.value([0.0]), atol=1e-8)
     np.testing.assert_allclose(valley.gradient([-1e-9])[0], 1, atol=1e-8)
     np.testing.assert_allclose(valley.gradient([0.0])[0], 1 / 3, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [pf.functions.banana, pf.functions.cosine_valley, lambda: pf.functions.quadratic(np.random.rand() * np.eye(3))],
+)
+def test_the_same_function_once_more_does_not_compile_again(problem):
+    problem().value(problem().theta)
+    before = _value._cached._cache_size()
+    problem().value(problem().theta)
+    assert _value._cached._cache_size() == before
 
 
 @pytest.mark.parametrize(

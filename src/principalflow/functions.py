@@ -1,6 +1,8 @@
 """The paper's analytic objectives."""
 
 import jax.numpy as jnp
+from jax.tree_util import Partial
+from jaxtyping import Array
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
@@ -29,7 +31,8 @@ def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective
     """
     A = _checks.symmetric("A", A)
     b = jnp.zeros(A.shape[0], A.dtype) if b is None else _checks.vector("b", b, A.shape[0])
-    return Objective(lambda theta: 0.5 * theta @ (A @ theta) + b @ theta, jnp.ones(A.shape[0], A.dtype))
+    # The numbers are arguments and not constants, so that another quadratic of the same size doesn't compile again.
+    return Objective(Partial(_quadratic, A, b), jnp.ones(A.shape[0], A.dtype))
 
 
 def banana() -> Objective:
@@ -42,12 +45,7 @@ def banana() -> Objective:
         >>> pf.functions.banana().gradient([1.0, 1.0])
         Array([0., 0.], dtype=float64)
     """
-
-    def loss(theta: Vector):
-        x, y = theta
-        return (1 - x) ** 2 + 100 * (y - x**2) ** 2
-
-    return Objective(loss, jnp.array([1.3, 1.5]))
+    return Objective(_banana, jnp.array([1.3, 1.5]))
 
 
 def cosine_valley() -> Objective:
@@ -63,11 +61,20 @@ def cosine_valley() -> Objective:
         >>> pf.functions.cosine_valley().value([3.0])
         Array(4., dtype=float64)
     """
+    return Objective(_cosine_valley, jnp.array([2.0]), holomorphic=True)
 
-    def loss(theta: Vector):
-        (x,) = theta
-        left = jnp.cos(x) + x
-        right = 2 * (x / 3) ** 2 + 1 + x / 3
-        return jnp.where(x.real < 0, left, right)
 
-    return Objective(loss, jnp.array([2.0]), holomorphic=True)
+def _quadratic(A: Array, b: Vector, theta: Vector):
+    return 0.5 * theta @ (A @ theta) + b @ theta
+
+
+def _banana(theta: Vector):
+    x, y = theta
+    return (1 - x) ** 2 + 100 * (y - x**2) ** 2
+
+
+def _cosine_valley(theta: Vector):
+    (x,) = theta
+    left = jnp.cos(x) + x
+    right = 2 * (x / 3) ** 2 + 1 + x / 3
+    return jnp.where(x.real < 0, left, right)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 import principalflow as pf
 
 
-@pytest.mark.parametrize("size", [1, 6, 20])
+@pytest.mark.parametrize("size", [1, 20])
 def test_integrated_on_quadratics_it_equals_descent_at_each_of_20_steps(size):
     h = 0.3
     A, b, theta = random_quadratic(size, h, seed=size)
@@ -46,15 +46,15 @@ def test_krylov_equals_dense(branch, offset):
 
 
 @pytest.mark.slow
-def test_on_a_network_of_3466_parameters_at_the_edge_krylov_equals_dense_within_30_products():
+def test_on_a_network_of_1482_parameters_at_the_edge_krylov_equals_dense_within_30_products():
     images, labels = load_digits(return_X_y=True)
-    data = (images[:600] / 16, np.eye(10)[labels[:600]])
-    objective = pf.Objective(lambda p, batch: square_loss(p, batch) / 2, network((64, 32, 32, 10)), data)
+    data = (images[:300] / 16, np.eye(10)[labels[:300]])
+    objective = pf.Objective(lambda p, batch: square_loss(p, batch) / 2, network((64, 16, 16, 10)), data)
     h = 0.115
-    theta = pf.descend(objective, objective.theta, h, 1600).thetas[-1]
+    theta = pf.descend(objective, objective.theta, h, 1300).thetas[-1]
     values, vectors = jnp.linalg.eigh(objective.hessian(theta))
-    assert theta.size == 3466
-    assert h * values[-1] > 1
+    assert theta.size == 1482
+    assert h * values[-1] > 1.9
     flow = pf.flows.Principal(h)
     dense = vectors @ (flow.alpha(h * values) * (vectors.T @ objective.gradient(theta)))
     krylov = flow.evaluate(objective, theta)

@@ -1,6 +1,5 @@
 """The page of training runs in a browser, Chromium without a window."""
 
-import pandas as pd
 import pytest
 
 from principalflow import report
@@ -90,18 +89,6 @@ def test_a_diverged_run_leaves_the_scale_to_the_others_until_all_is_shown(browse
     assert whole[1] > 24
     assert not no_note
     assert not complaints
-
-
-def test_a_run_that_diverged_at_its_end_starts_at_the_bulk_of_its_values(browse):
-    loss = [1.0] * 100 + [1e10, 1e20, float("inf")]
-    run = pd.DataFrame({"step": range(103), "loss": loss})
-    (low, high), _ = browse({"a": run}, "figures[0].canvas._fullLayout.yaxis.range")
-    assert low < 0 < high < 1
-
-
-def test_the_threshold_has_no_markers(browse, frame):
-    modes, _ = browse({"a": frame}, "figures[1].canvas.data.slice(0, 3).map(({ mode }) => mode)")
-    assert modes == ["lines+markers", "lines+markers", "lines"]
 
 
 def test_tables_break_no_words_and_scroll_in_their_own_box(browse, frame):

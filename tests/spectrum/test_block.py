@@ -164,11 +164,15 @@ def test_float32_products_reach_a_float32_tolerance():
     np.testing.assert_allclose(eig.values, [100, 50, 25, 12], rtol=1e-5)
 
 
+# Few extensions reach these, so that JAX compiles few shapes.
+OUTLIERS = np.concatenate([[9, 8, 7, 6, 5], np.random.default_rng(13).uniform(0, 1, 595)])
+
+
 def test_jax_arrays_stay_jax_arrays():
-    values = jnp.arange(600.0)[:, None]
-    eig = block_eigenpairs(lambda V: values * V, jax.random.normal(jax.random.key(0), (600, 5)), k=3)
+    values = jnp.asarray(OUTLIERS)[:, None]
+    eig = block_eigenpairs(lambda V: values * V, jax.random.normal(jax.random.key(0), (600, 4)), k=4)
     assert isinstance(eig.vectors, jax.Array)
-    np.testing.assert_allclose(eig.values, [599, 598, 597], atol=0.6)
+    np.testing.assert_allclose(eig.values, [9, 8, 7, 6], atol=0.009)
 
 
 def test_torch_tensors_stay_torch_tensors():
@@ -181,8 +185,7 @@ def test_torch_tensors_stay_torch_tensors():
 
 def test_jax_does_not_compile_again_from_step_to_step():
     product = jax.jit(lambda values, V: values[:, None] * V)
-    random = np.random.default_rng(13)
-    values = jnp.concatenate([jnp.array([9.0, 8, 7, 6, 5]), jnp.asarray(random.uniform(0, 1, 595))])
+    random, values = np.random.default_rng(14), jnp.asarray(OUTLIERS)
     compilations, eig = [], jax.random.normal(jax.random.key(0), (600, 4))
 
     def listener(event, duration, **_):
