@@ -1,6 +1,5 @@
 """A valley of two parameters: the principal flow is descent itself (figure intuition_quadratic_2d)."""
 
-import functools
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -24,7 +23,6 @@ class Config:
     steps: int = 10
 
 
-@functools.cache  # so that its flows compile once
 def valley(diagonal: tuple[float, float]) -> Objective:
     """Returns θᵀAθ as an objective."""
     a, b = diagonal
