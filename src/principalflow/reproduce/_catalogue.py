@@ -7,6 +7,7 @@ from principalflow.reproduce import (
     gradient_flow,
     motivation,
     quadratic_2d,
+    validating_bea,
     z_square,
 )
 from principalflow.reproduce._experiment import Experiment
@@ -20,6 +21,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         z_square,
         quadratic_2d,
         bea_orders,
+        validating_bea,
         gradient_flow,
     )
 }
