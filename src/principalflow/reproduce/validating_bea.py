@@ -164,12 +164,12 @@ EXPERIMENT = Experiment(
         "quick": Config(("digits",), (1000,), ("mlp",), (0.1,), (0.2,), (240,), (16,), (0,)),
         "cpu": Config(
             data=("mnist", "cifar10"),
-            samples=(5000, 1000),
+            samples=(5000, 500),
             models=("mlp", "vgg11"),
-            widths=(1.0, 0.125),
+            widths=(1.0, 0.0625),
             rates=(0.1, 0.02),
             steps=(200, 200),
-            every=(10, 20),
+            every=(20, 50),
             chunks=(0, 250),
         ),
         "paper": Config(
@@ -189,7 +189,7 @@ EXPERIMENT = Experiment(
     stand_ins={
         "quick": "Digits of 8 x 8 pixels stand in for MNIST, an MLP of 3 x 10 units for one of 3 x 100, with h = 0.2; "
         "CIFAR-10 is left out.",
-        "cpu": "5,000 images of MNIST, with h = 0.1 since λ₀ gets to 27 only on so few; 1,000 of CIFAR-10, and a "
-        "VGG-11 of an eighth of the channels.",
+        "cpu": "5,000 images of MNIST, with h = 0.1 since λ₀ gets to 27 only on so few; 500 of CIFAR-10, and a VGG-11 "
+        "of a sixteenth of the channels.",
     },
 )
