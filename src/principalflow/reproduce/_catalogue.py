@@ -6,8 +6,10 @@ from principalflow.reproduce import (
     coefficients,
     complex_needed,
     cosine,
+    gradient_flow,
     motivation,
     quadratic_2d,
+    validating_bea,
     z_square,
 )
 from principalflow.reproduce._experiment import Experiment
@@ -21,6 +23,8 @@ _MODULES = (
     banana,
     cosine,
     bea_orders,
+    validating_bea,
+    gradient_flow,
 )
 
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.id: module.EXPERIMENT for module in _MODULES}

@@ -1,0 +1,53 @@
+"""Networks on data sets, descent through them, and their sharpness on the way."""
+
+from collections.abc import Iterable, Iterator
+
+import jax
+import numpy as np
+
+from principalflow import data as datasets
+from principalflow import models
+from principalflow.descent import descend
+from principalflow.objective import Objective, Vector
+from principalflow.spectrum import top_eigenpairs
+
+
+def classifier(data: str, samples: int, model: str, width: float, seed: int, chunk: int | None = None) -> Objective:
+    """Returns the cross-entropy of a network with elu units, as the paper's, over a data set; in double precision.
+
+    Args:
+        data: The data set's name.
+        samples: How many of its samples.
+        model: The network's name; of "mlp" are the paper's three hidden layers of 100.
+        width: Multiplies the units or channels.
+        seed: For the starting weights.
+        chunk: The most samples to evaluate at once; None for all.
+
+    Returns:
+        The objective; its `theta` is the start.
+    """
+    dataset = datasets.load(data, samples, test_samples=0)
+    key = jax.random.key(seed)
+    network = models.build(model, dataset.input_shape, dataset.classes or 1, key, width=width, dtype=float)
+    return Objective(models.loss(), network, (dataset.inputs.astype(float), dataset.labels), chunk)
+
+
+def iterates(objective: Objective, h: float, steps: int, every: int) -> Iterator[tuple[int, Vector]]:
+    """Yields every so many steps of descent with its parameters, the start first, as long as it is finite."""
+    theta = objective.theta
+    yield 0, theta
+    for step in range(every, steps + 1, every):
+        path = descend(objective, theta, h, every)  # in pieces, so that a long run of a large network fits in memory
+        if path.diverged:
+            return
+        theta = path.thetas[-1]
+        yield step, theta
+
+
+def sharpness(objective: Objective, thetas: Iterable[Vector]) -> np.ndarray:
+    """Returns the Hessian's largest eigenvalue at each of these, each found from the one before; NaN where it isn't."""
+    eigenpairs, values = None, []
+    for theta in thetas:
+        eigenpairs = top_eigenpairs(objective, theta, 1, guess=eigenpairs, tol=1e-2)
+        values.append(float(eigenpairs.values[0]) if eigenpairs.converged else np.nan)
+    return np.array(values)
