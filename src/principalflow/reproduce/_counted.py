@@ -7,6 +7,7 @@ the field is compiled, and scipy's solver calls it.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -25,6 +26,11 @@ from principalflow.reproduce._experiment import Table
 # Prices in gradients, as forward and reverse mode have them: a product is a derivative of the gradient along one
 # direction, a contraction of third derivatives one of a product, and a complex multiplication four real ones.
 PRODUCT, CONTRACTION, COMPLEX = 2, 4, 4
+COMPLETED, FIXED, DIVERGED = "completed", "fixed steps", "diverged"
+# So many turn by pi, which is what one step at the edge is, with an error below 1e-3.
+_FIXED_STEPS = 6
+
+Field = Callable[[float, NDArray], NDArray]
 
 
 @dataclass
@@ -55,13 +61,14 @@ def measure(
         steps: How many steps of descent.
         flows: Flows by name.
         tolerance: Of the solver, relative to the length of descent's step.
-        max_evaluations: A flow that asks for more of them within one step, as it does at a jump, ends there.
+        max_evaluations: A flow that asks for more of them within one step, as it does at a jump of its field, goes
+            on from that step's beginning by six equal solver steps for each step of descent, whatever their error.
 
     Returns:
         A row for each flow and step: `flow`, `step`, `relative_error` (the distance over the length of descent's step,
-        imaginary part included; NaN where the flow ended early), `evaluations` of the field, `most_products`
+        imaginary part included; NaN where the flow diverged), `evaluations` of the field, `most_products`
         (Hessian products of the Krylov method in one field), `converged` (whether all of its fields were), `cost` (in
-        gradients), `status` ("completed", "stuck" or "diverged"). A flow that ended early has no further rows.
+        gradients), `status` ("completed", "fixed steps" or "diverged"). After its divergence a flow has no rows.
     """
     path = np.asarray(descend(objective, theta, h, steps).thetas)
     rows = [
@@ -77,20 +84,22 @@ def _follow(
 ) -> Iterator[dict]:
     # A rate in an array compiles once for all rates.
     flow = jax.tree.map(jnp.asarray, flow)
-    theta = path[0].astype(complex if flow.is_complex else float)
-    for before, after in zip(path, path[1:], strict=False):
+    theta, status = path[0].astype(complex if flow.is_complex else float), COMPLETED
+    for before, after in pairwise(path):
+        if status == DIVERGED:
+            return
         spent = _Spent()
         length = np.linalg.norm(after - before)
         # The solver bounds the root mean square of its error, so the tolerance is shared by all entries.
         atol = tolerance * length / np.sqrt(theta.size)
-        theta, status = _advance(_counting(flow, objective, spent), theta, h, atol, max_evaluations)
-        error = np.linalg.norm(theta - after) / length if status == "completed" else np.nan
+        field = _counting(flow, objective, spent)
+        with np.errstate(all="ignore"):  # what overflows is found out
+            theta, status = _advance(field, theta, h, atol, max_evaluations, status == FIXED)
+        error = np.nan if status == DIVERGED else np.linalg.norm(theta - after) / length
         yield {"relative_error": error, **vars(spent), "status": status}
-        if status != "completed":
-            return
 
 
-def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Callable[[float, NDArray], NDArray]:
+def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Field:
     def field(_: float, theta: NDArray) -> NDArray:
         vector, products, converged = _field(flow, objective, jnp.asarray(theta))
         spent.evaluations += 1
@@ -103,16 +112,22 @@ def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Callable[[floa
 
 
 def _advance(
-    field: Callable[[float, NDArray], NDArray], theta: NDArray, h: float, atol: float, max_evaluations: int
+    field: Field, theta: NDArray, h: float, atol: float, max_evaluations: int, fixed: bool
 ) -> tuple[NDArray, str]:
     """Returns where the field leads from `theta` within the time h, and how it went."""
-    with np.errstate(all="ignore"):  # what overflows is found out below
-        solver = RK45(field, 0.0, theta, h, first_step=h, rtol=100 * np.finfo(float).eps, atol=atol)
+    finest = 100 * np.finfo(float).eps  # the finest relative tolerance that the solver takes
+    if not fixed:
+        solver = RK45(field, 0.0, theta, h, first_step=h, rtol=finest, atol=atol)
         while solver.status == "running" and solver.nfev < max_evaluations:
             solver.step()
-    if not np.all(np.isfinite(solver.y)):
-        return theta, "diverged"
-    return solver.y, "completed" if solver.status == "finished" else "stuck"
+        if solver.status == "finished":
+            return solver.y, COMPLETED
+    step = h / _FIXED_STEPS
+    solver = RK45(field, 0.0, theta, h, first_step=step, max_step=step, rtol=finest, atol=np.inf)
+    while solver.status == "running":
+        solver.step()
+    arrived = solver.status == "finished" and np.all(np.isfinite(solver.y))
+    return (solver.y, FIXED) if arrived else (theta, DIVERGED)
 
 
 @eqx.filter_jit
