@@ -182,7 +182,7 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
     table = go.Figure(go.Table(header={"values": [name.replace("_", " ") for name in columns]}, cells=cells))
     return {
         "Error against cost in one step: the best are at the lower left. Point at a dot to see its problem.": scatter,
-        "All numbers. Fixed steps: the solver was stuck, as at a jump, and went on without controlling its error.": table,
+        "All numbers. Fixed steps: the solver was stuck, as at a jump, and went on without error control.": table,
     }
 
 
@@ -292,9 +292,9 @@ def _krylov_claims(tables: Tables, name: str, most: int) -> list[Claim]:
 
 
 _ADVICE = (
-    "Which flow to use when: well below h λ₀ = 1 a flow of backward error analysis, of as high an order as can be paid; "
-    "at the edge of stability the PF on the continuous branch, for a few steps, if its Hessian products "
-    "can be paid, and with the third-order term where third derivatives can; the NGF where a rough direction is enough. "
+    "Which flow to use when: well below h λ₀ = 1 a flow of backward error analysis, of as high an order as can be "
+    "paid; at the edge of stability the PF on the continuous branch, for a few steps, if its Hessian products can be "
+    "paid, and with the third-order term where third derivatives can; the NGF where a rough direction is enough. "
     "A curvature above 1/h matters only by the gradient's share along it: before the edge that is next to nothing. "
 )
 

@@ -1,0 +1,50 @@
+"""What following a flow costs, counted."""
+
+import numpy as np
+import pytest
+
+import principalflow as pf
+from principalflow.reproduce._counted import COMPLETED, FIXED, measure
+from principalflow.reproduce._flows import named
+
+H = 0.9
+
+
+@pytest.fixture(scope="module")
+def valley():
+    return pf.functions.quadratic([[2.0, 0.0], [0.0, 0.02]])
+
+
+@pytest.fixture(scope="module")
+def table(valley):
+    flows = named(H, ("NGF", "IGR flow", "third-order flow", "order 3", "PF"))
+    return measure(valley, [1.0, 1.0], H, 2, flows, 1e-4, 100).set_index(["flow", "step"])
+
+
+def test_errors_are_those_of_compare(valley, table):
+    flows = named(H, ("NGF", "PF"))
+    reference = pf.compare(valley, [1.0, 1.0], H, 2, flows, kinds=("global",)).set_index(["flow", "step"])
+    for row in reference.index:
+        # both are exact to their tolerances, 1e-4 of a step here, which two steps add up
+        assert table.loc[row, "relative_error"] == pytest.approx(reference.loc[row, "relative_error"], abs=1e-3)
+
+
+def test_a_cost_is_evaluations_times_the_price_of_a_field(table):
+    # Gradients, products and contractions; a dense principal field of two parameters is a gradient and two products
+    # in complex numbers.
+    for flow, price in {"NGF": 1, "IGR flow": 1 + 2, "third-order flow": 1 + 2 * 2 + 4, "order 3": 4, "PF": 20}.items():
+        rows = table.loc[flow]
+        np.testing.assert_array_equal(rows["cost"], price * rows["evaluations"])
+
+
+def test_a_flow_that_is_stuck_goes_on_by_fixed_steps(valley):
+    stuck = measure(valley, [1.0, 1.0], H, 2, named(H, ("PF",)), 1e-4, max_evaluations=10)
+    assert stuck["status"].tolist() == [FIXED, FIXED]
+    # 7 evaluations for the first solver step that is tried and 6 for the next; then 6 for each of 6, and 1 to begin
+    assert stuck["evaluations"].tolist()[1] == 37
+    # a turn by pi in six steps of a fifth-order method
+    assert stuck["relative_error"].max() < 1e-2
+
+
+def test_a_flow_that_is_followed_within_its_tolerance_is_completed(table):
+    assert set(table["status"]) == {COMPLETED}
