@@ -8,7 +8,9 @@ import pytest
 from principalflow.reproduce import flow_league
 from principalflow.reproduce.flow_league import EDGE, EXPERIMENT, FLOWS, QUADRATIC, SMALL, Config
 
-SHORT = Config(banana_rates=(), small_rates=(0.5,), digits_samples=40, digits_training=(1, 2, 4), steps=2)
+SHORT = Config(
+    banana_rates=(), small_rates=(0.5,), digits_samples=40, digits_h=0.01, digits_training=(1, 2, 4), steps=2
+)
 
 
 @pytest.fixture(scope="module")

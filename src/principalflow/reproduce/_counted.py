@@ -33,6 +33,10 @@ _FIXED_STEPS = 6
 Field = Callable[[float, NDArray], NDArray]
 
 
+class _TooManyError(Exception):
+    """The solver asks for more evaluations than it may have; at a field that isn't finite it would for ever."""
+
+
 @dataclass
 class _Spent:
     """What fields have cost since the last count."""
@@ -115,19 +119,31 @@ def _advance(
     field: Field, theta: NDArray, h: float, atol: float, max_evaluations: int, fixed: bool
 ) -> tuple[NDArray, str]:
     """Returns where the field leads from `theta` within the time h, and how it went."""
+    end = None if fixed else _solve(field, theta, h, h, atol, max_evaluations)
+    if end is not None:
+        return end, COMPLETED
+    # Six evaluations for each step, one to begin with, and a step more for what rounding may leave.
+    end = _solve(field, theta, h, h / _FIXED_STEPS, np.inf, 6 * (_FIXED_STEPS + 1) + 1)
+    return (theta, DIVERGED) if end is None else (end, FIXED)
+
+
+def _solve(field: Field, theta: NDArray, h: float, step: float, atol: float, max_evaluations: int) -> NDArray | None:
+    """Returns where the solver arrives with at most these steps, or None if it needs more evaluations."""
+    left = iter(range(max_evaluations))
+
+    def bounded(time: float, theta: NDArray) -> NDArray:
+        if next(left, None) is None:
+            raise _TooManyError
+        return field(time, theta)
+
     finest = 100 * np.finfo(float).eps  # the finest relative tolerance that the solver takes
-    if not fixed:
-        solver = RK45(field, 0.0, theta, h, first_step=h, rtol=finest, atol=atol)
-        while solver.status == "running" and solver.nfev < max_evaluations:
+    try:
+        solver = RK45(bounded, 0.0, theta, h, first_step=step, max_step=step, rtol=finest, atol=atol)
+        while solver.status == "running":
             solver.step()
-        if solver.status == "finished":
-            return solver.y, COMPLETED
-    step = h / _FIXED_STEPS
-    solver = RK45(field, 0.0, theta, h, first_step=step, max_step=step, rtol=finest, atol=np.inf)
-    while solver.status == "running":
-        solver.step()
-    arrived = solver.status == "finished" and np.all(np.isfinite(solver.y))
-    return (solver.y, FIXED) if arrived else (theta, DIVERGED)
+    except _TooManyError:
+        return None
+    return solver.y if solver.status == "finished" and np.all(np.isfinite(solver.y)) else None
 
 
 @eqx.filter_jit
