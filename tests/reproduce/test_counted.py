@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import principalflow as pf
-from principalflow.reproduce._counted import COMPLETED, FIXED, measure
+from principalflow.reproduce._counted import COMPLETED, EULER, STUCK, measure
 from principalflow.reproduce._flows import named
 
 H = 0.9
@@ -18,7 +18,7 @@ def valley():
 @pytest.fixture(scope="module")
 def table(valley):
     flows = named(H, ("NGF", "IGR flow", "third-order flow", "order 3", "PF"))
-    return measure(valley, [1.0, 1.0], H, 2, flows, 1e-4, 100).set_index(["flow", "step"])
+    return measure(valley, [1.0, 1.0], H, 2, flows, 1e-4, 100, 10).set_index(["flow", "step"])
 
 
 def test_errors_are_those_of_compare(valley, table):
@@ -39,13 +39,20 @@ def test_a_cost_is_evaluations_times_the_price_of_a_field(table):
         np.testing.assert_array_equal(rows["cost"], price * rows["evaluations"])
 
 
-def test_a_flow_that_is_stuck_goes_on_by_fixed_steps(valley):
-    stuck = measure(valley, [1.0, 1.0], H, 2, named(H, ("PF",)), 1e-4, max_evaluations=10)
-    assert stuck["status"].tolist() == [FIXED, FIXED]
-    # ten in vain, then six for each of six steps, one to begin with, and perhaps a step that rounding leaves
-    assert stuck["evaluations"].tolist() in ([47, 37], [53, 43])
-    # a turn by pi in six steps of a fifth-order method
-    assert stuck["relative_error"].max() < 1e-2
+def test_a_flow_that_is_stuck_ends(valley):
+    stuck = measure(valley, [1.0, 1.0], H, 2, named(H, ("PF",)), 1e-4, max_evaluations=10, euler_steps=50)
+    assert stuck["status"].tolist() == [STUCK]
+    assert stuck["evaluations"].tolist() == [10]
+    assert np.isnan(stuck["relative_error"]).all()
+
+
+def test_where_the_principal_branch_is_stuck_eulers_steps_go_on_for_two_steps(valley):
+    flows = named(H, ("PF, principal branch",))
+    stuck = measure(valley, [1.0, 1.0], H, 4, flows, 1e-4, max_evaluations=30, euler_steps=200)
+    assert stuck["status"].tolist() == [EULER, EULER, STUCK]
+    assert stuck["evaluations"].tolist() == [10 + 200, 200, 0]
+    # log(1 - h lambda) = -0.22 + i pi, squared over twice the number of steps: the relative error of Euler's method
+    assert stuck["relative_error"].iloc[0] < 0.03
 
 
 def test_a_flow_that_is_followed_within_its_tolerance_is_completed(table):

@@ -26,9 +26,9 @@ from principalflow.reproduce._experiment import Table
 # Prices in gradients, as forward and reverse mode have them: a product is a derivative of the gradient along one
 # direction, a contraction of third derivatives one of a product, and a complex multiplication four real ones.
 PRODUCT, CONTRACTION, COMPLEX = 2, 4, 4
-COMPLETED, FIXED, DIVERGED = "completed", "fixed steps", "diverged"
-# So many turn by pi, which is what one step at the edge is, with an error below 1e-3.
-_FIXED_STEPS = 6
+COMPLETED, EULER, STUCK = "completed", "euler", "stuck"
+# Euler's steps are dear: where they are needed, they are made for so many steps of descent.
+_STEPS_BY_EULER = 2
 
 Field = Callable[[float, NDArray], NDArray]
 
@@ -55,6 +55,7 @@ def measure(
     flows: Mapping[str, Flow],
     tolerance: float,
     max_evaluations: int,
+    euler_steps: int,
 ) -> Table:
     """Returns each flow's distance from descent after 1, 2, ... steps, and what each step of it cost.
 
@@ -65,42 +66,49 @@ def measure(
         steps: How many steps of descent.
         flows: Flows by name.
         tolerance: Of the solver, relative to the length of descent's step.
-        max_evaluations: A flow that asks for more of them within one step, as it does at a jump of its field, goes
-            on from that step's beginning by six equal solver steps for each step of descent, whatever their error.
+        max_evaluations: A flow that asks for more of them within one step ends there. The principal branch, which does
+            so wherever it jumps, is followed by Euler's steps instead, in the paper's way, for two steps of descent.
+        euler_steps: How many of them make one step of descent. Each turns by pi over their number at the edge, so that
+            their own relative error is about 5 over their number.
 
     Returns:
         A row for each flow and step: `flow`, `step`, `relative_error` (the distance over the length of descent's step,
-        imaginary part included; NaN where the flow diverged), `evaluations` of the field, `most_products`
+        imaginary part included; NaN where the flow ended early), `evaluations` of the field, `most_products`
         (Hessian products of the Krylov method in one field), `converged` (whether all of its fields were), `cost` (in
-        gradients), `status` ("completed", "fixed steps" or "diverged"). After its divergence a flow has no rows.
+        gradients), `status` ("completed", "euler" or "stuck"). After it was stuck a flow has no rows.
     """
     path = np.asarray(descend(objective, theta, h, steps).thetas)
     rows = [
         {"flow": name, "step": step, **row}
         for name, flow in flows.items()
-        for step, row in enumerate(_follow(flow, objective, path, h, tolerance, max_evaluations), 1)
+        for step, row in enumerate(_follow(flow, objective, path, h, tolerance, max_evaluations, euler_steps), 1)
     ]
     return pandas.DataFrame(rows)
 
 
 def _follow(
-    flow: Flow, objective: Objective, path: NDArray, h: float, tolerance: float, max_evaluations: int
+    flow: Flow, objective: Objective, path: NDArray, h: float, tolerance: float, max_evaluations: int, euler_steps: int
 ) -> Iterator[dict]:
+    jumps = isinstance(flow, Principal) and flow.branch == "principal"
+    if jumps:  # where it does not, it takes no more than the other flows; where it does, any number is in vain
+        max_evaluations //= 3
     # A rate in an array compiles once for all rates.
     flow = jax.tree.map(jnp.asarray, flow)
     theta, status = path[0].astype(complex if flow.is_complex else float), COMPLETED
-    for before, after in pairwise(path):
-        if status == DIVERGED:
-            return
+    for step, (before, after) in enumerate(pairwise(path)):
         spent = _Spent()
+        field = _counting(flow, objective, spent)
         length = np.linalg.norm(after - before)
         # The solver bounds the root mean square of its error, so the tolerance is shared by all entries.
         atol = tolerance * length / np.sqrt(theta.size)
-        field = _counting(flow, objective, spent)
-        with np.errstate(all="ignore"):  # what overflows is found out
-            theta, status = _advance(field, theta, h, atol, max_evaluations, status == FIXED)
-        error = np.nan if status == DIVERGED else np.linalg.norm(theta - after) / length
-        yield {"relative_error": error, **vars(spent), "status": status}
+        end = _solve(field, theta, h, atol, max_evaluations) if status == COMPLETED else None
+        if end is None:
+            status = EULER if jumps and step < _STEPS_BY_EULER else STUCK
+            end = _euler(field, theta, h, euler_steps) if status == EULER else np.full_like(theta, np.nan)
+        theta = end
+        yield {"relative_error": np.linalg.norm(theta - after) / length, **vars(spent), "status": status}
+        if status == STUCK:
+            return
 
 
 def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Field:
@@ -115,20 +123,8 @@ def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Field:
     return field
 
 
-def _advance(
-    field: Field, theta: NDArray, h: float, atol: float, max_evaluations: int, fixed: bool
-) -> tuple[NDArray, str]:
-    """Returns where the field leads from `theta` within the time h, and how it went."""
-    end = None if fixed else _solve(field, theta, h, h, atol, max_evaluations)
-    if end is not None:
-        return end, COMPLETED
-    # Six evaluations for each step, one to begin with, and a step more for what rounding may leave.
-    end = _solve(field, theta, h, h / _FIXED_STEPS, np.inf, 6 * (_FIXED_STEPS + 1) + 1)
-    return (theta, DIVERGED) if end is None else (end, FIXED)
-
-
-def _solve(field: Field, theta: NDArray, h: float, step: float, atol: float, max_evaluations: int) -> NDArray | None:
-    """Returns where the solver arrives with at most these steps, or None if it needs more evaluations."""
+def _solve(field: Field, theta: NDArray, h: float, atol: float, max_evaluations: int) -> NDArray | None:
+    """Returns where the field leads from `theta` within the time h, or None if that takes too many evaluations."""
     left = iter(range(max_evaluations))
 
     def bounded(time: float, theta: NDArray) -> NDArray:
@@ -138,12 +134,19 @@ def _solve(field: Field, theta: NDArray, h: float, step: float, atol: float, max
 
     finest = 100 * np.finfo(float).eps  # the finest relative tolerance that the solver takes
     try:
-        solver = RK45(bounded, 0.0, theta, h, first_step=step, max_step=step, rtol=finest, atol=atol)
-        while solver.status == "running":
-            solver.step()
+        with np.errstate(all="ignore"):  # a step that overflows is rejected
+            solver = RK45(bounded, 0.0, theta, h, first_step=h, rtol=finest, atol=atol)
+            while solver.status == "running":
+                solver.step()
     except _TooManyError:
         return None
-    return solver.y if solver.status == "finished" and np.all(np.isfinite(solver.y)) else None
+    return solver.y if solver.status == "finished" else None
+
+
+def _euler(field: Field, theta: NDArray, h: float, steps: int) -> NDArray:
+    for _ in range(steps):
+        theta = theta + h / steps * field(0.0, theta)
+    return theta
 
 
 @eqx.filter_jit
