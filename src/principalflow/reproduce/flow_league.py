@@ -314,19 +314,27 @@ def _counted(steps: int) -> str:
 
 
 def _heat_map(ax: Axes, grid: Table, tables: Tables, limits: tuple[float, float], label: str) -> None:
-    values = np.log10(grid.to_numpy(dtype=float))
-    image = ax.imshow(values, cmap="cividis_r", vmin=limits[0], vmax=limits[1], aspect="auto")
-    for (row, column), value in np.ndenumerate(grid.to_numpy(dtype=float)):
-        shade = (values[row, column] - limits[0]) / (limits[1] - limits[0])
-        text = "–" if np.isnan(value) else f"{value:.2g}" if value < 1000 else f"{value:.0f}"
-        ax.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if shade > 0.6 else "black")
-    names = [
-        name.replace(", ", "\n").replace(" MLP ", " MLP\n") + ("" if "λ₀" in name else f"\nh λ₀ = {z:.2f}")
-        for name, z in zip(tables["problems"]["problem"], tables["problems"]["h_lambda"], strict=True)
-    ]
-    ax.set_xticks(range(len(names)), names, fontsize=8)
+    numbers = grid.to_numpy(dtype=float)
+    shades = (np.log10(numbers) - limits[0]) / (limits[1] - limits[0])
+    image = ax.imshow(np.log10(numbers), cmap="cividis_r", vmin=limits[0], vmax=limits[1], aspect="auto")
+    for (row, column), number in np.ndenumerate(numbers):
+        colour = "white" if shades[row, column] > 0.6 else "black"
+        ax.text(column, row, _short(number), ha="center", va="center", fontsize=8, color=colour)
+    problems = tables["problems"][["problem", "h_lambda"]].itertuples(index=False)
+    names = [name if "λ₀" in name else f"{name}, h λ₀ = {h_lambda:.2f}" for name, h_lambda in problems]
+    ax.set_xticks(range(len(names)), [_in_lines(name) for name in names], fontsize=8)
     ax.set_yticks(range(len(grid)), list(grid.index))
     ax.figure.colorbar(image, ax=ax, label=label, extend="both")
+
+
+def _short(number: float) -> str:
+    if np.isnan(number):
+        return "–"
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}" if number < 1e6 else f"{number:.0e}"
+
+
+def _in_lines(name: str) -> str:
+    return name.replace(", ", "\n").replace(" MLP ", " MLP\n").replace(" the edge", "\nthe edge")
 
 
 EXPERIMENT = Experiment(
