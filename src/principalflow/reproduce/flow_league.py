@@ -262,8 +262,8 @@ def _edge_claim(tables: Tables, steps: int, rival: str) -> Claim:
     note = (
         "The adaptive solver got stuck where the principal branch jumps, and Euler's steps went on in its place. At "
         "real parameters both branches are the same field; they part once the path has left them. With 200 of "
-        "Euler's steps in place of 100 the error was 0.87 in place of 0.88 after one step of descent, and 0.29 in place "
-        "of 0.32 after two, which puts the ratio after two close to the bound."
+        "Euler's steps in place of 100 the error was 0.87 for 0.88 after one step of descent, and 0.29 for 0.32 after "
+        "two, which puts the ratio after two close to the bound."
         if EULER in how.to_numpy()
         else ""
     )
