@@ -6,6 +6,7 @@ from principalflow.reproduce import (
     coefficients,
     complex_needed,
     cosine,
+    flow_league,
     gradient_flow,
     motivation,
     quadratic_2d,
@@ -25,6 +26,7 @@ _MODULES = (
     bea_orders,
     validating_bea,
     gradient_flow,
+    flow_league,
 )
 
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.id: module.EXPERIMENT for module in _MODULES}
