@@ -47,7 +47,7 @@ def run(
         >>> import principalflow as pf
         >>> result = pf.reproduce.run("coefficients")
         >>> [claim.held for claim in result.claims]
-        [True, True, True, True]
+        [True, True, True, True, True]
     """
     experiment, config = _settings(id, profile, seed)
     saved = None if out is None or again else load(Path(out), experiment, profile)[0]
