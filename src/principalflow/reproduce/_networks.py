@@ -1,5 +1,6 @@
 """Flows beside descent on small networks: how far each is after 1, 2, ... steps, and which loss it predicts."""
 
+import dataclasses
 import functools
 import itertools
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from principalflow.descent import descend
 from principalflow.flows import Principal, SpectralFlow
-from principalflow.flows._integrate import Solution, integrate
+from principalflow.flows._integrate import Solution, solve
 from principalflow.objective import Objective, Vector
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._flows import COLOURS, named
@@ -23,7 +24,11 @@ PRINCIPAL = "PF, principal branch"
 FLOWS = ("NGF", "IGR flow", "PF", PRINCIPAL)
 MARKERS = dict(zip(FLOWS, "osDv", strict=True))
 # A path without jumps needs fewer solver steps for one step of descent; where it needs more, its field jumps.
-_SOLVER_STEPS = 30
+_SOLVER_STEPS = 20
+# Of a flow's path, relative to descent's step.
+_TOLERANCE = 1e-6
+# Hessian products for one field: more than any of these networks needs (24), and no more, since they are paid for.
+_PRODUCTS = 30
 
 
 class Start(NamedTuple):
@@ -61,8 +66,12 @@ def errors_from(start: Start, objective: Objective, h: float, steps: int, euler_
     lengths = np.linalg.norm(np.diff(path.thetas, axis=0), axis=1)
     solutions: dict[str, tuple[str, Solution]] = {}
     for name, flow in named(h, FLOWS).items():
-        same = name == PRINCIPAL and h * start.sharpness < 1
-        solutions[name] = solutions["PF"] if same else _follow(flow, objective, start.theta, h, steps, euler_steps)
+        if name == PRINCIPAL and h * start.sharpness < 1:
+            solutions[name] = solutions["PF"]
+            continue
+        if isinstance(flow, Principal):
+            flow = dataclasses.replace(flow, rtol=0.1 * _TOLERANCE, max_products=_PRODUCTS)
+        solutions[name] = _follow(flow, objective, start.theta, h, steps, euler_steps, lengths[0])
     rows = []
     for (name, (solver, solution)), n in itertools.product(solutions.items(), range(1, steps + 1)):
         reached = n < min(len(solution.thetas), len(path.thetas))
@@ -100,14 +109,19 @@ def draw_errors(ax: Axes, errors: Table) -> None:
 
 
 def _follow(
-    flow: SpectralFlow, objective: Objective, theta: Vector, h: float, steps: int, euler_steps: int
+    flow: SpectralFlow, objective: Objective, theta: Vector, h: float, steps: int, euler_steps: int, length: float
 ) -> tuple[str, Solution]:
-    to_the_end = functools.partial(integrate, flow, objective, theta, steps * h, saves=steps)
-    if not (isinstance(flow, Principal) and flow.branch == "principal"):
-        solution = to_the_end(rtol=1e-7, atol=1e-10, max_steps=_SOLVER_STEPS * steps)
-        if not isinstance(flow, Principal) or solution.status in ("completed", "inexact"):
+    times, state = h * np.arange(steps + 1), flow.start(objective, theta)
+    followed = functools.partial(solve, flow, objective, state, times, np.finfo(float).eps)
+    principal = isinstance(flow, Principal)
+    if not (principal and flow.branch == "principal"):
+        atol = _TOLERANCE * length / np.sqrt(theta.size)  # shared by all entries, as the solver bounds their mean
+        most = steps * (_SOLVER_STEPS if principal else 1000)
+        solution, _ = followed(atol, "tsit5", None, most, _TOLERANCE)
+        if solution.status == "completed" or not principal:
             return "adaptive", solution
-    return "euler", to_the_end(solver="euler", step=h / euler_steps)
+    solution, _ = followed(1.0, "euler", h / euler_steps, steps * euler_steps + 2, _TOLERANCE)
+    return "euler", solution
 
 
 @eqx.filter_jit

@@ -14,6 +14,11 @@ from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tab
 from principalflow.reproduce._networks import PRINCIPAL, Start, draw_errors, errors_from, medians, spectra
 
 SHORT_TERM = 3  # steps
+_SLIDES = (
+    "Here the PF's error grows with the steps, as the paper says. Where we looked, it is not the imaginary part "
+    "as such: once the flow has left the real line, a second eigenvalue that was above 1/h comes to Re hλ = 1 with a "
+    "positive imaginary part, which is where the continuous branch has its own cut, and the flow slides along that."
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,8 @@ class Config:
     rates: tuple[float, ...] = (0.1, 0.2, 0.25)
     multiples: tuple[float, ...] = (0.5, 1.5, 2.5)
     starts: int = 3
-    steps: int = 5
-    euler_steps: int = 50
+    steps: int = 4
+    euler_steps: int = 40
     seed: int = 0
 
 
@@ -48,30 +53,7 @@ def run(config: Config) -> Tables:
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
-    found = []
-    for case, errors in _cases(tables):
-        middle = medians(errors).loc[:SHORT_TERM]
-        others = middle[["NGF", "IGR flow"]].min(axis=1)
-        found.append(
-            Claim(
-                f"At {case} the PF is nearest to descent in each of the first {SHORT_TERM} steps: the largest ratio of "
-                "its error to the smaller of the NGF's and the IGR flow's (medians over starts)",
-                float((middle["PF"] / others).max()),
-                "<",
-                1,
-            )
-        )
-        if errors["h_lambda"].min() > 1:
-            found.append(
-                Claim(
-                    f"At {case} the continuous branch is nearer than the principal one: the largest ratio of their "
-                    "errors",
-                    float((middle["PF"] / middle[PRINCIPAL]).max()),
-                    "<",
-                    1,
-                )
-            )
-    return found
+    return [claim for case, errors in _cases(tables) for claim in _claims_of(case, errors)]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
@@ -82,6 +64,28 @@ def draw(config: Config, tables: Tables) -> Figure:
         ax.set_title(f"{case}: {_regime(errors)}")
     axes[0].legend()
     return figure
+
+
+def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
+    middle = medians(errors)
+    to_others = middle["PF"] / middle[["NGF", "IGR flow"]].min(axis=1)
+    yield Claim(
+        f"At {case} the PF is nearest to descent after one step: its error over the smaller of the NGF's and the IGR "
+        "flow's (medians over starts)",
+        float(to_others[1]),
+        "<",
+        1,
+    )
+    later = to_others.loc[2:SHORT_TERM]
+    note = _SLIDES if errors["h_lambda"].min() > 2 else ""
+    yield Claim(
+        f"The same after 2 to {SHORT_TERM} steps: the largest of these ratios", float(later.max()), "<", 1, note
+    )
+    if errors["h_lambda"].min() > 1:
+        to_principal = float((middle["PF"] / middle[PRINCIPAL])[1])
+        yield Claim(
+            f"After one step at {case}: the continuous branch's error over the principal one's", to_principal, "<", 1
+        )
 
 
 def _starts(config: Config) -> Iterator[tuple[Objective, Start]]:
@@ -112,6 +116,8 @@ def _regime(errors: Table) -> str:
     return bounds[min(int(h_lambda), 2)]
 
 
+# With elu, vouched for, the PF was followed from four starts at h λ₀ = 1.5 and 2.5: in four of the eight the solver got
+# stuck in the first step, with errors by Euler's steps of 0.26 to 1.3; with tanh in one of the eight.
 _STAND_IN = "tanh stands in for elu, whose pieces don't fit together off the real line."
 
 _MORE = Config(starts=10, steps=10, euler_steps=200)
@@ -123,7 +129,9 @@ EXPERIMENT = Experiment(
     paper_says=(
         "On a network small enough to follow the principal flow exactly, it is nearer to descent than the other flows "
         "for the first steps, in all three regimes. Where λ₀ > 2/h its error then grows, which the paper puts down to "
-        "the imaginary part that the flow gathers."
+        "the imaginary part that the flow gathers. The continuous branch, which doesn't jump while hλ stays away from "
+        "1, changes the first step most: where h λ₀ > 1 the principal branch is further from descent than even the "
+        "NGF. It doesn't cure the growth where λ₀ > 2/h."
     ),
     paper_setting=(
         "MLP 2-10-1 with elu, mean square error, 5 examples with Gaussian inputs and targets, h = 0.1, 0.2 and 0.25; "
