@@ -1,0 +1,145 @@
+"""A network of 41 parameters: which flow stays with descent for some steps (figure intuition_nn_function_delta)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from principalflow import models
+from principalflow.objective import Objective
+from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Table, Tables
+from principalflow.reproduce._tracking import PRINCIPAL, Start, draw_errors, errors_from, medians, spectra
+
+SHORT_TERM = 3  # steps
+_SLIDES = (
+    "Here the PF's error grows with the steps, as the paper says. Where we looked, it is not the imaginary part "
+    "as such: once the flow has left the real line, a second eigenvalue that was above 1/h comes to Re hλ = 1 with a "
+    "positive imaginary part, which is where the continuous branch has its own cut, and the flow slides along that."
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The network and its data, of which several are drawn, and the rates.
+
+    The paper's three rates fall into its three regimes only if 8 < λ₀ < 10, so networks are drawn until `starts` of
+    them do. `multiples` are further rates, as h λ₀.
+    """
+
+    inputs: int = 2
+    hidden: int = 10
+    samples: int = 5
+    activation: str = "tanh"
+    rates: tuple[float, ...] = (0.1, 0.2, 0.25)
+    multiples: tuple[float, ...] = (0.5, 1.5, 2.5)
+    starts: int = 3
+    steps: int = 4
+    euler_steps: int = 40
+    seed: int = 0
+
+
+def run(config: Config) -> Tables:
+    tables = []
+    for number, (objective, start) in zip(range(config.starts), _starts(config), strict=False):
+        rates = {f"h = {h:g}": h for h in config.rates}
+        rates |= {f"h λ₀ = {multiple:g}": multiple / start.sharpness for multiple in config.multiples}
+        for case, h in rates.items():
+            errors = errors_from(start, objective, h, config.steps, config.euler_steps)
+            tables.append(errors.assign(case=case, start=number, h=h, h_lambda=h * start.sharpness))
+    return {"errors": pandas.concat(tables, ignore_index=True)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    return [claim for case, errors in _cases(tables) for claim in _claims_of(case, errors)]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(15, 8), layout="constrained")
+    axes = figure.subplots(2, 3).ravel()
+    for ax, (case, errors) in zip(axes, _cases(tables), strict=True):
+        draw_errors(ax, errors)
+        ax.set_title(f"{case}: {_regime(errors)}")
+    axes[0].legend()
+    return figure
+
+
+def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
+    middle = medians(errors)
+    to_others = middle["PF"] / middle[["NGF", "IGR flow"]].min(axis=1)
+    yield Claim(
+        f"At {case} the PF is nearest to descent after one step: its error over the smaller of the NGF's and the IGR "
+        "flow's (medians over starts)",
+        float(to_others[1]),
+        "<",
+        1,
+    )
+    later = to_others.loc[2:SHORT_TERM]
+    note = _SLIDES if errors["h_lambda"].min() > 2 else ""
+    yield Claim(
+        f"The same after 2 to {SHORT_TERM} steps: the largest of these ratios", float(later.max()), "<", 1, note
+    )
+    if errors["h_lambda"].min() > 1:
+        to_principal = float((middle["PF"] / middle[PRINCIPAL])[1])
+        yield Claim(
+            f"After one step at {case}: the continuous branch's error over the principal one's", to_principal, "<", 1
+        )
+
+
+def _starts(config: Config) -> Iterator[tuple[Objective, Start]]:
+    """Draws networks with their data, and keeps those whose λ₀ puts the paper's rates into the paper's regimes."""
+    low, middle, high = config.rates
+    for seed in range(1000 * config.seed, 1000 * (config.seed + 1)):
+        objective = _objective(config, seed)
+        sharpness = float(spectra(objective, objective.theta[None])[0, 0])
+        if low * sharpness < 1 < middle * sharpness < 2 < high * sharpness:
+            yield objective, Start(objective.theta, sharpness)
+
+
+def _objective(config: Config, seed: int) -> Objective:
+    for_network, for_inputs, for_targets = jax.random.split(jax.random.key(seed), 3)
+    network = models.MLP(config.inputs, (config.hidden,), 1, for_network, config.activation)
+    inputs = jax.random.normal(for_inputs, (config.samples, config.inputs))
+    targets = jax.random.normal(for_targets, (config.samples,))
+    return Objective(models.loss("mean-square"), network, (inputs, targets), holomorphic=True)
+
+
+def _cases(tables: Tables) -> Iterator[tuple[str, Table]]:
+    return iter(tables["errors"].groupby("case", sort=False))
+
+
+def _regime(errors: Table) -> str:
+    h_lambda = np.median(errors["h_lambda"])
+    bounds = r"$\lambda_0 < 1/h$", r"$1/h < \lambda_0 < 2/h$", r"$\lambda_0 > 2/h$"
+    return bounds[min(int(h_lambda), 2)]
+
+
+# With elu, vouched for, the PF was followed from four starts at h λ₀ = 1.5 and 2.5: in four of the eight the solver got
+# stuck in the first step, with errors by Euler's steps of 0.26 to 1.3; with tanh in one of the eight.
+_STAND_IN = "tanh stands in for elu, whose pieces don't fit together off the real line."
+
+_MORE = Config(starts=10, steps=10, euler_steps=200)
+
+EXPERIMENT = Experiment(
+    id="small-mlp",
+    title="On a small network the principal flow is nearest to descent, for a few steps",
+    figure="Figure intuition_nn_function_delta, section 3.3",
+    paper_says=(
+        "On a network small enough to follow the principal flow exactly, it is nearer to descent than the other flows "
+        "for the first steps, in all three regimes. Where λ₀ > 2/h its error then grows, which the paper puts down to "
+        "the imaginary part that the flow gathers. The continuous branch, which doesn't jump while hλ stays away from "
+        "1, changes the first step most: where h λ₀ > 1 the principal branch is further from descent than even the "
+        "NGF. It doesn't cure the growth where λ₀ > 2/h."
+    ),
+    paper_setting=(
+        "MLP 2-10-1 with elu, mean square error, 5 examples with Gaussian inputs and targets, h = 0.1, 0.2 and 0.25; "
+        "one network."
+    ),
+    profiles={"quick": Config(), "cpu": _MORE, "paper": _MORE},
+    run=run,
+    claims=claims,
+    draw=draw,
+    stand_ins=dict.fromkeys(PROFILES, _STAND_IN),
+)
