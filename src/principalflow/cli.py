@@ -1,6 +1,7 @@
 """The command `principalflow`."""
 
 import ctypes
+import functools
 import inspect
 import os
 import platform
@@ -86,6 +87,7 @@ def rerun(arguments: list[str]) -> int:
         list: bool = False,  # noqa: A002
         again: bool = False,
         redraw: bool = False,
+        jobs: int = min(2, os.cpu_count() or 1),
     ) -> int:
         """Run the paper's experiments, draw their figures, check their claims and write a report.
 
@@ -100,12 +102,14 @@ def rerun(arguments: list[str]) -> int:
             list: List the experiments and end.
             again: Run also what is there already.
             redraw: Draw and check from the saved tables, without running anything.
+            jobs: How many experiments run at the same time.
         """
         if list:
             print("\n".join(f"{name:22} {item.title}" for name, item in reproduce.EXPERIMENTS.items()))
             return 0
-        _prepare("float64")
-        results = reproduce.run_all(ids, profile, out, seed, again, redraw, say=_say)
+        prepare = functools.partial(_prepare, "float64")
+        prepare()
+        results = reproduce.run_all(ids, profile, out, seed, again, redraw, jobs, prepare, say=_say)
         page = report.write_experiments(results, out / "report.html")
         print(_claims_table(results))
         print(f"The claims are in {(out / reproduce.CLAIMS).resolve()}, the report in {page.resolve()}.")

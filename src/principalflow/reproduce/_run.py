@@ -3,7 +3,9 @@
 import dataclasses
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,8 @@ def run_all(
     seed: int | None = None,
     again: bool = False,
     redraw: bool = False,
+    jobs: int = 1,
+    prepare: Callable[[], None] | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Result]:
     """Runs experiments one after another into a folder, and returns all that the folder then holds.
@@ -78,6 +82,8 @@ def run_all(
         seed: As for `run`.
         again: As for `run`.
         redraw: Draw, and check the claims, from the saved tables, without running anything.
+        jobs: How many experiments to run at the same time, each in a process of its own if there are more than one.
+        prepare: Called first in each of these processes; picklable.
         say: Is told how it goes, a sentence at a time.
 
     Returns:
@@ -96,21 +102,25 @@ def run_all(
         ['coefficients']
     """
     chosen = [_settings(name, profile, seed) for name in ids or EXPERIMENTS]
+    jobs = _checks.whole("jobs", jobs, least=1)
     out = _writable(Path(out))
-    for position, (experiment, config) in enumerate(chosen, 1):
-        heading = f"[{position}/{len(chosen)}] {experiment.id}"
+    waiting = []
+    for experiment, config in chosen:
         if redraw:
-            say(f"{heading}: drawn again; {_counted(_redrawn(out, experiment, profile))}.")
+            say(f"{experiment.id}: drawn again; {_counted(_redrawn(out, experiment, profile))}.")
             continue
         saved, why = load(out, experiment, profile)
         if saved and saved.config != config:
             saved, why = None, "what is saved has other settings"
         if saved and not saved.error and not again:
-            say(f"{heading}: there already; {_counted(saved)}.")
+            say(f"{experiment.id}: there already; {_counted(saved)}.")
             continue
-        say(f"{heading}: {why + ', so it runs again' if why else 'running'}.")
-        result = _run(experiment, profile, config, keep_going=True).save(out)
-        say(f"{heading}: {result.seconds:.1f} s; {_counted(result)}.")
+        if why:
+            say(f"{experiment.id}: {why}, so it runs again.")
+        waiting.append((experiment, config))
+    for number_done, result in enumerate(_results(waiting, profile, out, jobs, prepare), 1):
+        told = f"{result.experiment.id}: {result.seconds:.1f} s; {_counted(result)}"
+        say(f"[{number_done}/{len(waiting)}] {told}.")
     return collect(out, say, by_any_code=redraw)
 
 
@@ -147,6 +157,36 @@ def _settings(name: str, profile: Profile, seed: int | None) -> tuple[Experiment
     if seed is not None and hasattr(config, "seed"):
         config = dataclasses.replace(config, seed=_checks.whole("seed", seed, least=0))
     return experiment, config
+
+
+def _results(
+    waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
+) -> Iterator[Result]:
+    """Yields results as they are finished and saved."""
+    if jobs == 1 or len(waiting) < 2:
+        for experiment, config in waiting:
+            yield _run(experiment, profile, config, keep_going=True).save(out)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
+        # The last ones of the catalogue take longest: they go first, so that no process is idle at the end.
+        tasks = {
+            pool.submit(_run_and_save, item.id, profile, config, out): (item, config) for item, config in waiting[::-1]
+        }
+        try:
+            for task in as_completed(tasks):
+                experiment, config = tasks[task]
+                error = task.exception()
+                saved, why = load(out, experiment, profile)
+                if error or not saved:  # the process itself came to an end
+                    saved = Result(experiment, profile, config, {}, (), 0.0, error=str(error or why)).save(out)
+                yield saved
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _run_and_save(name: str, profile: Profile, config: Any, out: Path) -> None:
+    _run(EXPERIMENTS[name], profile, config, keep_going=True).save(out)
 
 
 def _run(experiment: Experiment, profile: Profile, config: Any, keep_going: bool = False) -> Result:

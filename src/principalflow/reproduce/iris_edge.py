@@ -34,9 +34,9 @@ class Config:
     activation: str = "elu"
     h: float = 0.18
     training_steps: int = 1300
-    every: int = 130
+    every: int = 200
     first_steps: int = 100
-    window: int = 12
+    window: int = 10
     euler_steps: int = 40
     seed: int = 0
 

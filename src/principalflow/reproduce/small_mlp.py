@@ -36,7 +36,7 @@ class Config:
     rates: tuple[float, ...] = (0.1, 0.2, 0.25)
     multiples: tuple[float, ...] = (0.5, 1.5, 2.5)
     starts: int = 3
-    steps: int = 4
+    steps: int = 3
     euler_steps: int = 40
     seed: int = 0
 

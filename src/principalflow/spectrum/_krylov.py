@@ -16,6 +16,9 @@ Projected = Inexact[Array, "m m"]
 # The projected function is evaluated after every so many products: often enough to stop early,
 # seldom enough that the small matrices cost little beside the products.
 _PRODUCTS_PER_CHECK = 4
+# Matrices of up to this size take their function about as quickly as smaller ones; larger ones come in several sizes,
+# of which each is compiled.
+_ROOM, _MOST_ROOMS = 32, 3
 
 
 class Applied(eqx.Module):
@@ -106,11 +109,18 @@ def krylov(
     size = min(max_products, v.size)
     length = jnp.linalg.norm(v)
     basis, T = _start(v, size)
+    # The cost of a matrix function grows with the cube of the size, so small bases get small matrices.
+    parts = min(-(-size // _ROOM), _MOST_ROOMS)
+    rooms = [-(-size * part // parts) for part in range(1, parts + 1)]
 
-    def leading(T, k):
-        inside = jnp.arange(size) < k
-        projected = jnp.where(inside[:, None] & inside[None, :], T[:size], 0)
-        return (projected + projected.T) / 2 if symmetric else projected
+    def within(room):
+        def first_column(T, k):
+            inside = jnp.arange(room) < k
+            projected = jnp.where(inside[:, None] & inside[None, :], T[:room, :room], 0)
+            column, rounding = coefficients((projected + projected.T) / 2 if symmetric else projected)
+            return jnp.pad(column, (0, size - room)), rounding
+
+        return first_column
 
     def unfinished(state):
         k, _, T, _, error = state
@@ -121,7 +131,8 @@ def krylov(
         k, basis, T, previous, _ = state
         until = jnp.minimum(k + _PRODUCTS_PER_CHECK, size)
         basis, T = _extend(product, k, until, basis, T)
-        current, rounding = coefficients(leading(T, until))
+        room = jnp.searchsorted(jnp.asarray(rooms), until)
+        current, rounding = lax.switch(room, [within(room) for room in rooms], T, until)
         scale = jnp.linalg.norm(current)
         change = jnp.linalg.norm(current - previous) / jnp.where(scale > 0, scale, 1)
         exact = (until == v.size) | (T[until, until - 1] == 0)
@@ -160,7 +171,7 @@ def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: 
         w = product(basis[k])
         column = jnp.zeros(len(T), T.dtype)
         for _ in range(2):  # classical Gram-Schmidt, twice is enough
-            overlap = basis.conj() @ w
+            overlap = (basis @ w.conj()).conj()
             w, column = w - overlap @ basis, column + overlap
         below = jnp.linalg.norm(w)
         # The Krylov space is exhausted: what is left is rounding, and the result is exact.
