@@ -95,6 +95,28 @@ def test_a_failure_is_not_taken_for_a_result(counting, tmp_path):
     assert not result.error
 
 
+def test_a_figure_that_cannot_be_drawn_is_a_failure_that_keeps_the_tables(monkeypatch, tmp_path):
+    def draw(config, tables):
+        raise RuntimeError("out of ink")
+
+    monkeypatch.setattr(_run, "EXPERIMENTS", {"inkless": experiment("inkless", draw=draw)})
+    (result,), _ = run_all(tmp_path, ["inkless"])
+    assert "out of ink" in result.error
+    assert "table" in result.tables
+
+
+def test_two_processes_give_what_one_gives(tmp_path):
+    ids = ["coefficients", "z-square"]
+    apart, _ = run_all(tmp_path, ids, jobs=2)
+    assert [result.experiment.id for result in apart] == ids
+    assert list(apart[0].claims) == list(reproduce.run("coefficients").claims)
+
+
+def test_an_experiment_named_twice_runs_once(counting, tmp_path):
+    run_all(tmp_path, ["counting", "counting"])
+    assert counting.run.runs == 1
+
+
 def test_a_single_experiment_raises_its_error(counting):
     counting.run.fails = True
     with pytest.raises(RuntimeError, match="on fire"):

@@ -67,7 +67,8 @@ def measure(
         flows: Flows by name.
         tolerance: Of the solver, relative to the length of descent's step.
         max_evaluations: A flow that asks for more of them within one step ends there. The principal branch, which does
-            so wherever it jumps, is followed by Euler's steps instead, in the paper's way, for two steps of descent.
+            so wherever it jumps, is followed by Euler's steps instead, in the paper's way, but only in the first two
+            steps of descent; the evaluations that were in vain count.
         euler_steps: How many of them make one step of descent. Each turns by pi over their number at the edge, so that
             their own relative error is about 5 over their number.
 

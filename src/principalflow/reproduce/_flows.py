@@ -35,7 +35,8 @@ COLOURS = {
     "PF, principal branch": "#D55E00",
     "PF with third-order term": "#56B4E9",
 }
-# Where the principal flow's logarithm jumps, adaptive solvers stop. There the paper's way, Euler's steps, goes on.
+# Where the principal flow's logarithm jumps, adaptive solvers stop. The path is then followed in the paper's way, by
+# Euler's steps from its start.
 _EULER_STEPS = 400
 
 

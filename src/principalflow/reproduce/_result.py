@@ -68,6 +68,7 @@ class Result:
         """Returns the result, saved below `out` as a whole; what was there before is replaced."""
         folder = out / self.profile / self.experiment.id
         unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+        shutil.rmtree(unfinished, ignore_errors=True)  # a killed process may have left it
         unfinished.mkdir(parents=True)
         try:
             for name, table in self.tables.items():

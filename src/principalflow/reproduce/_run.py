@@ -52,6 +52,8 @@ def run(
         [True, True, True, True, True]
     """
     experiment, config = _settings(id, profile, seed)
+    if out is not None:
+        _writable(Path(out))
     saved = None if out is None or again else load(Path(out), experiment, profile)[0]
     if saved and saved.config == config and not saved.error:
         return saved
@@ -70,7 +72,7 @@ def run_all(
     prepare: Callable[[], None] | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Result]:
-    """Runs experiments one after another into a folder, and returns all that the folder then holds.
+    """Runs experiments into a folder, and returns all that the folder then holds.
 
     An experiment that fails is kept with its error, and the others go on. Finished ones of the same settings and
     code are taken as they are. `out/claims.json` then lists the claims of all results in the folder.
@@ -82,7 +84,7 @@ def run_all(
         seed: As for `run`.
         again: As for `run`.
         redraw: Draw, and check the claims, from the saved tables, without running anything.
-        jobs: How many experiments to run at the same time, each in a process of its own if there are more than one.
+        jobs: How many experiments to run at the same time, in so many processes.
         prepare: Called first in each of these processes; picklable.
         say: Is told how it goes, a sentence at a time.
 
@@ -101,7 +103,7 @@ def run_all(
         >>> [result.experiment.id for result in results]
         ['coefficients']
     """
-    chosen = [_settings(name, profile, seed) for name in ids or EXPERIMENTS]
+    chosen = [_settings(name, profile, seed) for name in dict.fromkeys(ids) or EXPERIMENTS]
     jobs = _checks.whole("jobs", jobs, least=1)
     out = _writable(Path(out))
     waiting = []
@@ -154,8 +156,9 @@ def _settings(name: str, profile: Profile, seed: int | None) -> tuple[Experiment
     _checks.one_of("profile", profile, PROFILES)
     experiment = EXPERIMENTS[name]
     config = experiment.profiles[profile]
-    if seed is not None and hasattr(config, "seed"):
-        config = dataclasses.replace(config, seed=_checks.whole("seed", seed, least=0))
+    if seed is not None:
+        seed = _checks.whole("seed", seed, least=0)
+        config = dataclasses.replace(config, seed=seed) if hasattr(config, "seed") else config
     return experiment, config
 
 
@@ -165,28 +168,37 @@ def _results(
     """Yields results as they are finished and saved."""
     if jobs == 1 or len(waiting) < 2:
         for experiment, config in waiting:
-            yield _run(experiment, profile, config, keep_going=True).save(out)
+            yield _run_and_save(experiment, profile, config, out)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
-        # The last ones of the catalogue take longest: they go first, so that no process is idle at the end.
-        tasks = {
-            pool.submit(_run_and_save, item.id, profile, config, out): (item, config) for item, config in waiting[::-1]
-        }
+        tasks = {}
+        for experiment, config in waiting[::-1]:  # the last ones take longest: begun first, they leave nobody idle
+            tasks[pool.submit(_run_elsewhere, experiment.id, profile, config, out)] = experiment, config
         try:
             for task in as_completed(tasks):
                 experiment, config = tasks[task]
                 error = task.exception()
-                saved, why = load(out, experiment, profile)
-                if error or not saved:  # the process itself came to an end
-                    saved = Result(experiment, profile, config, {}, (), 0.0, error=str(error or why)).save(out)
-                yield saved
+                result, why = (None, "") if error else load(out, experiment, profile)
+                if result is None:  # the process came to an end, or what it saved is gone
+                    story = "".join(traceback.format_exception(error)) if error else why
+                    result = Result(experiment, profile, config, {}, (), 0.0, story or "nothing was saved").save(out)
+                yield result
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
 
 
-def _run_and_save(name: str, profile: Profile, config: Any, out: Path) -> None:
-    _run(EXPERIMENTS[name], profile, config, keep_going=True).save(out)
+def _run_elsewhere(name: str, profile: Profile, config: Any, out: Path) -> None:
+    """Runs in another process; the result comes back by its folder."""
+    _run_and_save(EXPERIMENTS[name], profile, config, out)
+
+
+def _run_and_save(experiment: Experiment, profile: Profile, config: Any, out: Path) -> Result:
+    result = _run(experiment, profile, config, keep_going=True)
+    try:
+        return result.save(out)
+    except Exception:  # the figure can't be drawn
+        return dataclasses.replace(result, error=traceback.format_exc()).save(out)
 
 
 def _run(experiment: Experiment, profile: Profile, config: Any, keep_going: bool = False) -> Result:

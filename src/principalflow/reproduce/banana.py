@@ -76,6 +76,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             "<",
             _FAR,
         ),
+        Claim(f"h = {config.rates[2]}: so does descent, which stays within", _furthest(large, DESCENT), "<", _FAR),
         Claim(
             f"h = {config.rates[2]}: with it the flow takes descent's course: its mean error over the NGF's",
             errors(large, "PF with third-order term").mean() / errors(large, "NGF").mean(),
@@ -84,7 +85,6 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             note="The paper sees descent's general course in it. From this start, with h λ₀ = 5.5, descent jumps about "
             "the valley and no flow is near it; the term keeps the flow from running away, and does no more.",
         ),
-        Claim(f"h = {config.rates[2]}: so does descent, which stays within", _furthest(large, DESCENT), "<", _FAR),
     ]
 
 
@@ -132,7 +132,7 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
 
 def _furthest(paths: Any, name: str) -> float:
     theta = np.abs(points(paths, name)).max(axis=1)
-    return float(min(theta.max(), 1e300))
+    return float(theta.max())
 
 
 def _near(theta: np.ndarray) -> np.ndarray:
@@ -150,8 +150,8 @@ EXPERIMENT = Experiment(
         "below 2. Where h λ₀ is about 5 it runs away, and descent does not; with the third-order non-principal term "
         "the flow is brought back and takes descent's general course. Both branches of the complex logarithm are "
         "shown: the textbook's principal one, and the continuous one, which has the same values on the real axis but "
-        "no jump beside it. Where a solver with error control stops at such a jump, Euler's small steps go on, as the "
-        "paper does."
+        "no jump beside it. Where a solver with error control stops at such a jump, the path is followed by "
+        "Euler's small steps, as the paper does."
     ),
     paper_setting="h = 0.0006, 0.0017 and 0.005, at which h λ₀ is said to be below 1, about 1.9 and about 5.",
     profiles=dict.fromkeys(PROFILES, Config()),

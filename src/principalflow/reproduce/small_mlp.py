@@ -130,8 +130,8 @@ EXPERIMENT = Experiment(
         "On a network small enough to follow the principal flow exactly, it is nearer to descent than the other flows "
         "for the first steps, in all three regimes. Where λ₀ > 2/h its error then grows, which the paper puts down to "
         "the imaginary part that the flow gathers. The continuous branch, which doesn't jump while hλ stays away from "
-        "1, changes the first step most: where h λ₀ > 1 the principal branch is further from descent than even the "
-        "NGF. It doesn't cure the growth where λ₀ > 2/h."
+        "1, changes the first step most: where h λ₀ > 1 the principal branch is, at the median, further from descent "
+        "than even the NGF. It doesn't cure the growth where λ₀ > 2/h."
     ),
     paper_setting=(
         "MLP 2-10-1 with elu, mean square error, 5 examples with Gaussian inputs and targets, h = 0.1, 0.2 and 0.25; "
