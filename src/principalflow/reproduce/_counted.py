@@ -38,7 +38,7 @@ class _TooManyError(Exception):
 
 
 @dataclass
-class _Spent:
+class Spent:
     """What fields have cost since the last count."""
 
     evaluations: int = 0
@@ -93,26 +93,27 @@ def _follow(
     jumps = isinstance(flow, Principal) and flow.branch == "principal"
     if jumps:  # where it does not, it takes no more than the other flows; where it does, any number is in vain
         max_evaluations //= 3
-    # A rate in an array compiles once for all rates.
-    flow = jax.tree.map(jnp.asarray, flow)
     theta, status = path[0].astype(complex if flow.is_complex else float), COMPLETED
     for step, (before, after) in enumerate(pairwise(path)):
-        spent = _Spent()
-        field = _counting(flow, objective, spent)
+        spent = Spent()
+        field = counting(flow, objective, spent)
         length = np.linalg.norm(after - before)
         # The solver bounds the root mean square of its error, so the tolerance is shared by all entries.
         atol = tolerance * length / np.sqrt(theta.size)
-        end = _solve(field, theta, h, atol, max_evaluations) if status == COMPLETED else None
+        end = solve(field, theta, h, atol, max_evaluations) if status == COMPLETED else None
         if end is None:
             status = EULER if jumps and step < _STEPS_BY_EULER else STUCK
-            end = _euler(field, theta, h, euler_steps) if status == EULER else np.full_like(theta, np.nan)
+            end = euler(field, theta, h, euler_steps) if status == EULER else np.full_like(theta, np.nan)
         theta = end
         yield {"relative_error": np.linalg.norm(theta - after) / length, **vars(spent), "status": status}
         if status == STUCK:
             return
 
 
-def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Field:
+def counting(flow: Flow, objective: Objective, spent: Spent) -> Field:
+    """Returns the flow's field, which adds what it costs to `spent`."""
+    flow = jax.tree.map(jnp.asarray, flow)  # a rate in an array compiles once for all rates
+
     def field(_: float, theta: NDArray) -> NDArray:
         vector, products, converged = _field(flow, objective, jnp.asarray(theta))
         spent.evaluations += 1
@@ -124,7 +125,7 @@ def _counting(flow: Flow, objective: Objective, spent: _Spent) -> Field:
     return field
 
 
-def _solve(field: Field, theta: NDArray, h: float, atol: float, max_evaluations: int) -> NDArray | None:
+def solve(field: Field, theta: NDArray, h: float, atol: float, max_evaluations: int) -> NDArray | None:
     """Returns where the field leads from `theta` within the time h, or None if that takes too many evaluations."""
     left = iter(range(max_evaluations))
 
@@ -144,7 +145,8 @@ def _solve(field: Field, theta: NDArray, h: float, atol: float, max_evaluations:
     return solver.y if solver.status == "finished" else None
 
 
-def _euler(field: Field, theta: NDArray, h: float, steps: int) -> NDArray:
+def euler(field: Field, theta: NDArray, h: float, steps: int) -> NDArray:
+    """Returns where so many of Euler's steps lead from `theta` within the time h."""
     for _ in range(steps):
         theta = theta + h / steps * field(0.0, theta)
     return theta

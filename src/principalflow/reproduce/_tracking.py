@@ -1,7 +1,6 @@
 """Flows beside descent on small networks: how far each is after 1, 2, ... steps, and which loss it predicts."""
 
 import dataclasses
-import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -12,19 +11,20 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from principalflow.descent import descend
 from principalflow.flows import Principal, SpectralFlow
-from principalflow.flows._integrate import Solution, solve
 from principalflow.objective import Objective, Vector
+from principalflow.reproduce._counted import Spent, counting, euler, solve
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._flows import COLOURS, named
 
 PRINCIPAL = "PF, principal branch"
 FLOWS = ("NGF", "IGR flow", "PF", PRINCIPAL)
 MARKERS = dict(zip(FLOWS, "osDv", strict=True))
-# A path without jumps needs fewer solver steps for one step of descent; where it needs more, its field jumps.
-_SOLVER_STEPS = 20
+# A path without jumps needs fewer evaluations for one step of descent; where it needs more, its field jumps.
+_EVALUATIONS = 120
 # Of a flow's path, relative to descent's step.
 _TOLERANCE = 1e-6
 # Hessian products for one field: more than any of these networks needs (24), and no more, since they are paid for.
@@ -60,11 +60,11 @@ def errors_from(start: Start, objective: Objective, h: float, steps: int, euler_
 
     Returns:
         A row for each flow and step: `flow`, `step`, `error` ‖θₙ − θ(nh)‖, `length` (that of descent's step n), `loss`
-        after the step (of a complex flow the real part), `descent_loss`, `solver` and `status`.
+        after the step (of a complex flow the real part), `descent_loss` and `solver` ("adaptive" or "euler").
     """
     path = descend(objective, start.theta, h, steps)
     lengths = np.linalg.norm(np.diff(path.thetas, axis=0), axis=1)
-    solutions: dict[str, tuple[str, Solution]] = {}
+    solutions: dict[str, tuple[str, list[NDArray]]] = {}
     for name, flow in named(h, FLOWS).items():
         if name == PRINCIPAL and h * start.sharpness < 1:
             solutions[name] = solutions["PF"]
@@ -73,18 +73,17 @@ def errors_from(start: Start, objective: Objective, h: float, steps: int, euler_
             flow = dataclasses.replace(flow, rtol=0.1 * _TOLERANCE, max_products=_PRODUCTS)
         solutions[name] = _follow(flow, objective, start.theta, h, steps, euler_steps, lengths[0])
     rows = []
-    for (name, (solver, solution)), n in itertools.product(solutions.items(), range(1, steps + 1)):
-        reached = n < min(len(solution.thetas), len(path.thetas))
+    for (name, (solver, states)), n in itertools.product(solutions.items(), range(1, steps + 1)):
+        reached = n < min(len(states), len(path.thetas)) and np.isfinite(states[n]).all()
         rows.append(
             {
                 "flow": name,
                 "step": n,
-                "error": float(np.linalg.norm(solution.thetas[n] - path.thetas[n])) if reached else np.nan,
+                "error": float(np.linalg.norm(states[n] - path.thetas[n])) if reached else np.nan,
                 "length": lengths[n - 1] if n <= len(lengths) else np.nan,
-                "loss": float(objective.value(solution.thetas[n]).real) if reached else np.nan,
+                "loss": float(objective.value(states[n]).real) if reached else np.nan,
                 "descent_loss": float(path.losses[n]) if n < len(path.losses) else np.nan,
                 "solver": solver,
-                "status": solution.status,
             }
         )
     return pandas.DataFrame(rows)
@@ -110,18 +109,22 @@ def draw_errors(ax: Axes, errors: Table) -> None:
 
 def _follow(
     flow: SpectralFlow, objective: Objective, theta: Vector, h: float, steps: int, euler_steps: int, length: float
-) -> tuple[str, Solution]:
-    times, state = h * np.arange(steps + 1), flow.start(objective, theta)
-    followed = functools.partial(solve, flow, objective, state, times, np.finfo(float).eps)
+) -> tuple[str, list[NDArray]]:
+    """Returns the solver that followed the flow, and where it was after 0, 1, ... steps; fewer if it got stuck."""
+    field, start = counting(flow, objective, Spent()), np.asarray(flow.start(objective, theta))
     principal = isinstance(flow, Principal)
     if not (principal and flow.branch == "principal"):
         atol = _TOLERANCE * length / np.sqrt(theta.size)  # shared by all entries, as the solver bounds their mean
-        most = steps * (_SOLVER_STEPS if principal else 1000)
-        solution, _ = followed(atol, "tsit5", None, most, _TOLERANCE)
-        if solution.status == "completed" or not principal:
-            return "adaptive", solution
-    solution, _ = followed(1.0, "euler", h / euler_steps, steps * euler_steps + 2, _TOLERANCE)
-    return "euler", solution
+        states, end = [start], start
+        while end is not None and len(states) <= steps:
+            end = solve(field, states[-1], h, atol, _EVALUATIONS if principal else 100 * _EVALUATIONS)
+            states += [] if end is None else [end]
+        if len(states) > steps or not principal:
+            return "adaptive", states
+    states = [start]
+    for _ in range(steps):
+        states.append(euler(field, states[-1], h, euler_steps))
+    return "euler", states
 
 
 @eqx.filter_jit
