@@ -111,9 +111,7 @@ def run_experiments(arguments: list[str]) -> int:
         prepare()
         results = reproduce.run_all(ids, profile, out, seed, again, redraw, jobs, prepare, say=_say)
         page = report.write_experiments(results, out / "report.html")
-        asked = [
-            item for item in results if item.profile == profile and item.experiment.id in (ids or (item.experiment.id,))
-        ]
+        asked = [item for item in results if item.profile == profile and (not ids or item.experiment.id in ids)]
         print(_claims_table(asked))
         print(f"The claims are in {(out / reproduce.CLAIMS).resolve()}, the report in {page.resolve()}.")
         return 1 if any(result.error for result in asked) else 0
@@ -209,14 +207,11 @@ def _defaults(arguments: list[str]) -> training.Options:
 
 
 def _claims_table(results: Sequence[reproduce.Result]) -> str:
-    rows = [
-        (result.experiment.id, result.profile, "held" if claim.held else "NOT HELD", f"{claim.measured:.4g}", claim)
+    return "\n".join(
+        f"{result.experiment.id:18} {result.profile:5}  {'held' if claim.held else 'NOT HELD':8}  "
+        f"{claim.measured:>10.4g} {claim.bound:10}  {claim.sentence}"
         for result in results
         for claim in result.claims
-    ]
-    return "\n".join(
-        f"{name:18} {profile:5}  {held:8}  {measured:>10} {claim.bound:10}  {claim.sentence}"
-        for name, profile, held, measured, claim in rows
     )
 
 

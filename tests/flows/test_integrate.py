@@ -168,6 +168,13 @@ def test_a_jump_after_growth_is_stuck_and_not_diverged():
     assert solution.status in ("stuck", "max_steps")
 
 
+def test_a_jump_at_zero_is_stuck_and_not_diverged():
+    # The slope jumps from 1/3 to 1 at zero, where the state is small beside its field.
+    valley = pf.functions.cosine_valley()
+    solution = pf.integrate(pf.flows.NegativeGradient(), valley, [2.0], 6.0, rtol=1e-8, atol=1e-12, saves=48)
+    assert solution.status == "stuck"
+
+
 def test_it_goes_to_the_end_even_where_the_last_save_is_earlier():
     objective, theta = banana()
     solution = pf.integrate(pf.flows.PositiveGradient(), objective, theta, 1.0, saves=[1e-5])

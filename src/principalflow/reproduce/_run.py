@@ -54,9 +54,9 @@ def run(
     experiment, config = _settings(id, profile, seed)
     if out is not None:
         _writable(Path(out))
-    saved = None if out is None or again else load(Path(out), experiment, profile)[0]
-    if saved and saved.config == config and not saved.error:
-        return saved
+        saved, _ = _finished(Path(out), experiment, profile, config)
+        if saved and not again:
+            return saved
     result = _run(experiment, profile, config)
     return result if out is None else result.save(Path(out))
 
@@ -111,10 +111,8 @@ def run_all(
         if redraw:
             say(f"{experiment.id}: drawn again; {_counted(_redrawn(out, experiment, profile))}.")
             continue
-        saved, why = load(out, experiment, profile)
-        if saved and saved.config != config:
-            saved, why = None, "what is saved has other settings"
-        if saved and not saved.error and not again:
+        saved, why = _finished(out, experiment, profile, config)
+        if saved and not again:
             say(f"{experiment.id}: there already; {_counted(saved)}.")
             continue
         if why:
@@ -160,6 +158,16 @@ def _settings(name: str, profile: Profile, seed: int | None) -> tuple[Experiment
         seed = _checks.whole("seed", seed, least=0)
         config = dataclasses.replace(config, seed=seed) if hasattr(config, "seed") else config
     return experiment, config
+
+
+def _finished(out: Path, experiment: Experiment, profile: Profile, config: Any) -> tuple[Result | None, str]:
+    """Returns what is saved, if it can be taken for a new run; or None, and why not, empty where nothing is saved."""
+    saved, why = load(out, experiment, profile)
+    if saved and saved.config != config:
+        return None, "what is saved has other settings"
+    if saved and saved.error:
+        return None, "it failed before"
+    return saved, why
 
 
 def _results(
