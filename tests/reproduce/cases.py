@@ -10,8 +10,14 @@ from principalflow.reproduce import PROFILES, Claim, Experiment
 
 
 @dataclass(frozen=True)
+class Part:
+    size: int = 3
+
+
+@dataclass(frozen=True)
 class Config:
     numbers: tuple[float, ...] = (1.0, 2.0)
+    parts: tuple[Part, ...] = (Part(), Part(4))
     seed: int = 0
 
 

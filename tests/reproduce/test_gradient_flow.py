@@ -28,10 +28,6 @@ def test_the_flow_never_raises_the_loss_and_descent_at_the_edge_does(result):
     assert descent.max() > 0
 
 
-def test_the_flow_came_to_its_end(result):
-    assert set(result.tables["paths"]["status"]) == {"completed"}
-
-
 def test_the_figure_shows_error_curvature_and_loss(result):
     assert [ax.get_ylabel() for ax in result.draw().axes] == [
         r"$\|\theta_n - \theta(nh)\|$",

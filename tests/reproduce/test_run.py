@@ -1,4 +1,6 @@
+import functools
 import json
+import os
 
 import jax
 import pytest
@@ -110,6 +112,30 @@ def test_two_processes_give_what_one_gives(tmp_path):
     apart, _ = run_all(tmp_path, ids, jobs=2)
     assert [result.experiment.id for result in apart] == ids
     assert list(apart[0].claims) == list(reproduce.run("coefficients").claims)
+
+
+def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
+    prepare = functools.partial(_die_once, tmp_path / "dead")
+    results = reproduce.run_all(["coefficients", "z-square"], "quick", tmp_path, jobs=2, prepare=prepare)
+    assert (tmp_path / "dead").exists()
+    assert [result.error for result in results] == ["", ""]
+
+
+def test_experiments_that_run_together_share_the_cores(tmp_path):
+    prepare = functools.partial(_note_threads, tmp_path / "threads")
+    reproduce.run_all(["coefficients", "z-square"], "quick", tmp_path, jobs=2, prepare=prepare)
+    assert (tmp_path / "threads").read_text() == str(max(1, os.cpu_count() // 2))
+    assert "NPROC" not in os.environ
+
+
+def _die_once(marker):
+    if not marker.exists():
+        marker.touch()
+        os._exit(1)
+
+
+def _note_threads(file):
+    file.write_text(os.environ["NPROC"])
 
 
 def test_an_experiment_named_twice_runs_once(counting, tmp_path):

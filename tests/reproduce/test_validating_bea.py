@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import jax
 import pytest
 
@@ -7,9 +5,8 @@ from principalflow import drift
 from principalflow.reproduce import validating_bea
 from principalflow.reproduce._networks import classifier
 
-CONFIG = replace(
-    validating_bea.EXPERIMENT.profiles["quick"], samples=(200,), widths=(0.05,), rates=(0.1,), steps=(40,), every=(10,)
-)
+NETWORK = validating_bea.Network("digits", 200, "mlp", width=0.05, h=0.1, steps=40, every=10)
+CONFIG = validating_bea.Config((NETWORK,))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The flows of the experiments: their names and colours in figures, and their paths beside descent's."""
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ import jax
 import numpy as np
 import pandas
 from numpy.typing import NDArray
+from scipy.integrate import DOP853
 
 from principalflow import _checks
 from principalflow.descent import descend
@@ -20,9 +20,9 @@ from principalflow.flows import (
     SpectralFlow,
     ThirdOrder,
 )
-from principalflow.flows._integrate import integrate
 from principalflow.objective import Objective
 from principalflow.reproduce._experiment import Table
+from principalflow.reproduce._solve import adaptive_or_euler, field_of
 
 DESCENT = "gradient descent"
 # Okabe and Ito's colours, the same for a flow in every figure; black is descent's.
@@ -35,9 +35,9 @@ COLOURS = {
     "PF, principal branch": "#D55E00",
     "PF with third-order term": "#56B4E9",
 }
-# Where the principal flow's logarithm jumps, adaptive solvers stop. The path is then followed in the paper's way, by
-# Euler's steps from its start.
-_EULER_STEPS = 400
+# Of the adaptive solver: its tolerance, relative to descent's first step, and the evaluations it may take for a step.
+_TOLERANCE, _EVALUATIONS = 1e-10, 1000
+_EULER_STEPS = 400  # for a step of descent
 
 
 def named(h: float, names: Iterable[str]) -> dict[str, SpectralFlow]:
@@ -61,7 +61,6 @@ def follow(
     steps: int,
     flows: Iterable[str],
     saves: int = 20,
-    rtol: float = 1e-8,
 ) -> Table:
     """Returns descent's iterates and the flows' paths from one start, in the columns that `points` reads.
 
@@ -72,21 +71,20 @@ def follow(
         steps: How many steps of descent, and of time h.
         flows: Names of flows.
         saves: Points of a path for each step.
-        rtol: Tolerance of the adaptive solver; a flow on which it stops is followed by Euler's steps instead.
 
     Returns:
         A row for each point: `flow`, `time`, `step` (time over h), `loss` (its real part), `theta_0`,
-        `theta_0_imaginary`, ..., `status` (how the path ended) and `solver` ("adaptive" or "euler").
+        `theta_0_imaginary`, ... and `solver` ("adaptive", or "euler" where that one got stuck).
     """
     path = descend(objective, theta, h, steps)
-    ended = "completed" if len(path.thetas) == steps + 1 else "diverged"
-    parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h, ended).assign(solver="")]
+    parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h).assign(solver="")]
+    times = np.linspace(0, steps * h, steps * saves + 1)
+    tolerance = _TOLERANCE * float(np.linalg.norm(path.thetas[1] - path.thetas[0]))
     for name, flow in named(h, flows).items():
-        follow_it = functools.partial(integrate, flow, objective, theta, steps * h, saves=steps * saves)
-        solution, solver = follow_it(rtol=rtol, atol=1e-12), "adaptive"
-        if solution.status in ("stuck", "max_steps"):
-            solution, solver = follow_it(solver="euler", step=h / _EULER_STEPS), "euler"
-        parts.append(_rows(objective, name, solution.times, solution.thetas, h, solution.status).assign(solver=solver))
+        start = np.asarray(flow.start(objective, path.thetas[0]))
+        field, most = field_of(flow, objective), steps * _EVALUATIONS
+        thetas, solver = adaptive_or_euler(field, start, times, tolerance, most, _EULER_STEPS // saves, DOP853)
+        parts.append(_rows(objective, name, times[: len(thetas)], thetas, h).assign(solver=solver))
     return pandas.concat(parts, ignore_index=True)
 
 
@@ -119,7 +117,7 @@ def errors(table: Table, flow: str) -> np.ndarray:
     return distances[1:]
 
 
-def _rows(objective: Objective, name: str, times: Any, thetas: Any, h: float, status: str) -> Table:
+def _rows(objective: Objective, name: str, times: Any, thetas: Any, h: float) -> Table:
     thetas, times = np.asarray(thetas), np.asarray(times)
     parameters: Mapping[str, np.ndarray] = {
         f"theta_{i}{part}": of(thetas[:, i])
@@ -127,6 +125,4 @@ def _rows(objective: Objective, name: str, times: Any, thetas: Any, h: float, st
         for part, of in (("", np.real), ("_imaginary", np.imag))
     }
     losses = np.real(np.asarray(jax.lax.map(objective.value, thetas)))
-    return pandas.DataFrame(
-        {"flow": name, "time": times, "step": times / h, "loss": losses, **parameters, "status": status}
-    )
+    return pandas.DataFrame({"flow": name, "time": times, "step": times / h, "loss": losses, **parameters})

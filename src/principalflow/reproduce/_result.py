@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import jax
 import pandas
@@ -114,11 +114,10 @@ def load(out: Path, experiment: Experiment, profile: Profile, by_any_code: bool 
 
 
 def _read(folder: Path, content: dict[str, Any], experiment: Experiment, profile: Profile) -> Result:
-    settings = type(experiment.profiles[profile])
     return Result(
         experiment=experiment,
         profile=profile,
-        config=settings(**{name: _frozen(value) for name, value in content["config"].items()}),
+        config=_typed(type(experiment.profiles[profile]), content["config"]),
         tables={name: pandas.read_parquet(folder / f"{name}.parquet") for name in content["tables"]},
         claims=[_claim(claim) for claim in content["claims"]],
         seconds=content["seconds"],
@@ -152,6 +151,12 @@ def _digest() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def _frozen(value: Any) -> Any:
-    """JSON has lists where settings have tuples."""
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+def _typed(kind: Any, value: Any) -> Any:
+    """Returns settings as they were: JSON has lists where they have tuples, and objects where they have dataclasses."""
+    if dataclasses.is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{name: _typed(kinds[name], item) for name, item in value.items()})  # pyright: ignore
+    if isinstance(value, list):
+        kind, *_ = get_args(kind)
+        return tuple(_typed(kind, item) for item in value)
+    return value

@@ -1,10 +1,13 @@
 """Runs experiments, and keeps what came out."""
 
+import contextlib
 import dataclasses
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -106,22 +109,23 @@ def run_all(
     chosen = [_settings(name, profile, seed) for name in dict.fromkeys(ids) or EXPERIMENTS]
     jobs = _checks.whole("jobs", jobs, least=1)
     out = _writable(Path(out))
+    if redraw:
+        for saved in [_drawable(out, experiment, profile) for experiment, _ in chosen]:
+            say(f"{saved.experiment.id}: drawn again; {_told(_redrawn(saved, out))}.")
+        return collect(out, say, by_any_code=True)
     waiting = []
     for experiment, config in chosen:
-        if redraw:
-            say(f"{experiment.id}: drawn again; {_counted(_redrawn(out, experiment, profile))}.")
-            continue
         saved, why = _finished(out, experiment, profile, config)
         if saved and not again:
-            say(f"{experiment.id}: there already; {_counted(saved)}.")
+            say(f"{experiment.id}: there already; {_told(saved)}.")
             continue
         if why:
             say(f"{experiment.id}: {why}, so it runs again.")
         waiting.append((experiment, config))
     for number_done, result in enumerate(_results(waiting, profile, out, jobs, prepare), 1):
-        told = f"{result.experiment.id}: {result.seconds:.1f} s; {_counted(result)}"
-        say(f"[{number_done}/{len(waiting)}] {told}.")
-    return collect(out, say, by_any_code=redraw)
+        line = f"{result.experiment.id}: {result.seconds:.1f} s; {_told(result)}"
+        say(f"[{number_done}/{len(waiting)}] {line}.")
+    return collect(out, say)
 
 
 def collect(out: str | Path, say: Callable[[str], None] = print, by_any_code: bool = False) -> list[Result]:
@@ -178,6 +182,14 @@ def _results(
         for experiment, config in waiting:
             yield _run_and_save(experiment, profile, config, out)
         return
+    with _threads_each(jobs):
+        yield from _in_processes(waiting, profile, out, jobs, prepare)
+
+
+def _in_processes(
+    waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
+) -> Iterator[Result]:
+    left = []
     with ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
         tasks = {}
         for experiment, config in waiting[::-1]:  # the last ones take longest: begun first, they leave nobody idle
@@ -186,6 +198,9 @@ def _results(
             for task in as_completed(tasks):
                 experiment, config = tasks[task]
                 error = task.exception()
+                if isinstance(error, BrokenProcessPool) and len(waiting) > 1:
+                    left.append((experiment, config))
+                    continue
                 result, why = (None, "") if error else load(out, experiment, profile)
                 if result is None:  # the process came to an end, or what it saved is gone
                     story = "".join(traceback.format_exception(error)) if error else why
@@ -194,6 +209,20 @@ def _results(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    for item in left:  # one process was killed, and all that waited with it; now each has its own
+        yield from _in_processes([item], profile, out, 1, prepare)
+
+
+@contextlib.contextmanager
+def _threads_each(jobs: int) -> Iterator[None]:
+    """Has processes that start meanwhile share the cores: XLA and OpenBLAS would each take all of them."""
+    names = [name for name in ("NPROC", "OPENBLAS_NUM_THREADS") if name not in os.environ]
+    os.environ |= dict.fromkeys(names, str(max(1, (os.cpu_count() or 1) // jobs)))
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
 
 
 def _run_elsewhere(name: str, profile: Profile, config: Any, out: Path) -> None:
@@ -222,12 +251,16 @@ def _run(experiment: Experiment, profile: Profile, config: Any, keep_going: bool
     return Result(experiment, profile, config, tables, claims, time.perf_counter() - start, error)
 
 
-def _redrawn(out: Path, experiment: Experiment, profile: Profile) -> Result:
+def _drawable(out: Path, experiment: Experiment, profile: Profile) -> Result:
     saved, why = load(out, experiment, profile, by_any_code=True)
     if not saved or saved.error:
         raise ValueError(f"redraw needs a finished {experiment.id} in {out}: {why or 'there is none'}.")
+    return saved
+
+
+def _redrawn(saved: Result, out: Path) -> Result:
     with jax.enable_x64(True):
-        claims = experiment.claims(saved.config, saved.tables)
+        claims = saved.experiment.claims(saved.config, saved.tables)
     return dataclasses.replace(saved, claims=claims).save(out)
 
 
@@ -242,7 +275,7 @@ def _writable(out: Path) -> Path:
     return out
 
 
-def _counted(result: Result) -> str:
+def _told(result: Result) -> str:
     if result.error:
         return f"FAILED: {result.error.strip().splitlines()[-1]}"
     return f"{sum(claim.held for claim in result.claims)} of {len(result.claims)} claims held"

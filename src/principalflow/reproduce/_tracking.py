@@ -14,17 +14,17 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from principalflow.descent import descend
-from principalflow.flows import Principal, SpectralFlow
+from principalflow.flows import Principal
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._counted import Spent, counting, euler, solve
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._flows import COLOURS, named
+from principalflow.reproduce._solve import adaptive_or_euler, field_of
 
 PRINCIPAL = "PF, principal branch"
 FLOWS = ("NGF", "IGR flow", "PF", PRINCIPAL)
 MARKERS = dict(zip(FLOWS, "osDv", strict=True))
 # A path without jumps needs fewer evaluations for one step of descent; where it needs more, its field jumps.
-_EVALUATIONS = 120
+_EVALUATIONS = 90
 # Of a flow's path, relative to descent's step.
 _TOLERANCE = 1e-6
 # Hessian products for one field: more than any of these networks needs (24), and no more, since they are paid for.
@@ -64,17 +64,23 @@ def errors_from(start: Start, objective: Objective, h: float, steps: int, euler_
     """
     path = descend(objective, start.theta, h, steps)
     lengths = np.linalg.norm(np.diff(path.thetas, axis=0), axis=1)
-    solutions: dict[str, tuple[str, list[NDArray]]] = {}
+    tolerance = _TOLERANCE * lengths[0] / np.sqrt(start.theta.size)  # shared by all entries
+    solutions: dict[str, tuple[NDArray, str]] = {}
     for name, flow in named(h, FLOWS).items():
-        if name == PRINCIPAL and h * start.sharpness < 1:
-            solutions[name] = solutions["PF"]
-            continue
+        most = steps * _EVALUATIONS
+        if name == PRINCIPAL:
+            if h * start.sharpness < 1:
+                solutions[name] = solutions["PF"]
+                continue
+            most = 0  # any number would be in vain
         if isinstance(flow, Principal):
             flow = dataclasses.replace(flow, rtol=0.1 * _TOLERANCE, max_products=_PRODUCTS)
-        solutions[name] = _follow(flow, objective, start.theta, h, steps, euler_steps, lengths[0])
+        theta = np.asarray(flow.start(objective, start.theta))
+        times = h * np.arange(steps + 1)
+        solutions[name] = adaptive_or_euler(field_of(flow, objective), theta, times, tolerance, most, euler_steps)
     rows = []
-    for (name, (solver, states)), n in itertools.product(solutions.items(), range(1, steps + 1)):
-        reached = n < min(len(states), len(path.thetas)) and np.isfinite(states[n]).all()
+    for (name, (states, solver)), n in itertools.product(solutions.items(), range(1, steps + 1)):
+        reached = n < min(len(states), len(path.thetas))
         rows.append(
             {
                 "flow": name,
@@ -105,26 +111,6 @@ def draw_errors(ax: Axes, errors: Table) -> None:
     ax.set_yscale("log")
     ax.set(xlabel="gradient descent step n", ylabel=r"$\|\theta_n - \theta(nh)\|$")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _follow(
-    flow: SpectralFlow, objective: Objective, theta: Vector, h: float, steps: int, euler_steps: int, length: float
-) -> tuple[str, list[NDArray]]:
-    """Returns the solver that followed the flow, and where it was after 0, 1, ... steps; fewer if it got stuck."""
-    field, start = counting(flow, objective, Spent()), np.asarray(flow.start(objective, theta))
-    principal = isinstance(flow, Principal)
-    if not (principal and flow.branch == "principal"):
-        atol = _TOLERANCE * length / np.sqrt(theta.size)  # shared by all entries, as the solver bounds their mean
-        states, end = [start], start
-        while end is not None and len(states) <= steps:
-            end = solve(field, states[-1], h, atol, _EVALUATIONS if principal else 100 * _EVALUATIONS)
-            states += [] if end is None else [end]
-        if len(states) > steps or not principal:
-            return "adaptive", states
-    states = [start]
-    for _ in range(steps):
-        states.append(euler(field, states[-1], h, euler_steps))
-    return "euler", states
 
 
 @eqx.filter_jit

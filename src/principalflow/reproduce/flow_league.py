@@ -18,9 +18,10 @@ from principalflow.flows import Principal, SpectralFlow
 from principalflow.functions import banana, cosine_valley
 from principalflow.models import MLP, loss
 from principalflow.objective import Objective
-from principalflow.reproduce._counted import COMPLEX, CONTRACTION, EULER, PRODUCT, measure
+from principalflow.reproduce._cost import COMPLEX, CONTRACTION, PRODUCT, measure
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
+from principalflow.reproduce._solve import EULER
 from principalflow.reproduce.quadratic_2d import valley
 from principalflow.spectrum import top_eigenpairs
 
@@ -58,7 +59,7 @@ class Config:
     steps: int = 5
     tolerance: float = 1e-4
     max_evaluations: int = 241
-    euler_steps: int = 100
+    euler_steps: int = 60
     network_tolerance: float = 2e-3
     network_max_evaluations: int = 121
     seed: int = 0
@@ -157,7 +158,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     for ax, steps in ((first, 1), (last, config.steps)):
         errors = _errors(tables, steps)
         _heat_map(ax, errors, tables, (-4, 0), "log10 of the relative error")
-        ax.set_title(f"error after {_counted(steps)}, over descent's step; at least the solver's tolerance")
+        ax.set_title(f"error after {_steps(steps)}, over descent's step; at least the solver's tolerance")
     _heat_map(cost, _costs(tables), tables, (0, 5), "log10 of the cost")
     cost.set_title("cost of the first step, in gradients")
     return figure
@@ -252,12 +253,12 @@ def _principal_is_closest(tables: Tables, steps: int) -> Claim:
     errors = _errors(tables, steps).dropna(axis=1, how="all")
     above = errors.loc[:, h_lambda[errors.columns] > 1]
     return Claim(
-        f"Where h λ₀ is above 1, no flow is closer after {_counted(steps)} than the PF or the PF with the third-order "
+        f"Where h λ₀ is above 1, no flow is closer after {_steps(steps)} than the PF or the PF with the third-order "
         "term: share of the problems",
         float(np.mean(above.loc[["PF", "PF with third-order term"]].min() <= above.min())),
         "==",
         1,
-        note=f"{_ADVICE if steps == 1 else ''}The closest after {_counted(steps)}: {_closest(errors)}.",
+        note=f"{_ADVICE if steps == 1 else ''}The closest after {_steps(steps)}: {_closest(errors)}.",
     )
 
 
@@ -272,7 +273,7 @@ def _edge_claim(tables: Tables, steps: int, rival: str) -> Claim:
         else ""
     )
     return Claim(
-        f"At the edge the PF is closer by 5 times and more after {_counted(steps)}: error of the {rival} over its",
+        f"At the edge the PF is closer by 5 times and more after {_steps(steps)}: error of the {rival} over its",
         errors[rival] / errors["PF"],
         ">=",
         5,
@@ -315,7 +316,7 @@ def _closest(errors: Table) -> str:
     )
 
 
-def _counted(steps: int) -> str:
+def _steps(steps: int) -> str:
     return f"{steps} step{'s' * (steps > 1)}"
 
 

@@ -82,7 +82,8 @@ def draw(config: Config, tables: Tables) -> Figure:
 
 
 def _crossings(case: str, theta: np.ndarray) -> int:
-    side = np.sign(theta[:, 0] if case == QUADRATIC else theta[:, 1] - theta[:, 0] ** 2)
+    height = theta[:, 0] if case == QUADRATIC else theta[:, 1] - theta[:, 0] ** 2
+    side = np.sign(height[np.abs(height) > 1e-8])  # nearer than that a flow has arrived
     return int(np.sum(side[1:] != side[:-1]))
 
 

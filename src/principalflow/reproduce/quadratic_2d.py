@@ -31,7 +31,7 @@ def valley(diagonal: tuple[float, float]) -> Objective:
 
 def run(config: Config) -> Tables:
     objective = valley(config.diagonal)
-    paths = {h: follow(objective, config.start, h, config.steps, FLOWS, rtol=1e-9) for h in config.rates}
+    paths = {h: follow(objective, config.start, h, config.steps, FLOWS) for h in config.rates}
     return {"paths": stack(paths, "h")}
 
 

@@ -1,61 +1,49 @@
 """How much of a step's drift the modified flows explain along the training of networks (figure validating_bea)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.flows._compare import compare
-from principalflow.objective import Objective
+from principalflow.reproduce._cost import measure
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
 from principalflow.reproduce._networks import classifier, iterates, sharpness
 
 NGF, IGR, THIRD = FLOWS = ("NGF", "IGR flow", "third-order flow")
+# Of a flow's solver: its tolerance, relative to descent's step, and the evaluations it may take for one.
+_TOLERANCE, _EVALUATIONS = 1e-4, 1000
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network and its data, descent's rate and steps, and how often errors are taken.
+
+    `width` multiplies the MLP's three layers of 100 and the VGG's channels; `chunk` is how many samples are evaluated
+    at once, None for all.
+    """
+
+    data: str
+    samples: int
+    model: str
+    width: float
+    h: float
+    steps: int
+    every: int
+    chunk: int | None = None
 
 
 @dataclass(frozen=True)
 class Config:
-    """One entry for each network: its data, how wide it is, descent's rate and steps, and how often errors are taken.
+    """The networks, each on other data."""
 
-    `widths` multiply the MLP's three layers of 100 and the VGG's channels; `chunks` are how many samples are
-    evaluated at once, 0 for all.
-    """
-
-    data: tuple[str, ...]
-    samples: tuple[int, ...]
-    models: tuple[str, ...]
-    widths: tuple[float, ...]
-    rates: tuple[float, ...]
-    steps: tuple[int, ...]
-    every: tuple[int, ...]
-    chunks: tuple[int, ...]
+    networks: tuple[Network, ...]
     seed: int = 0
-
-    @property
-    def networks(self) -> Iterator[tuple]:
-        """The entries, network after network."""
-        return zip(
-            self.data,
-            self.samples,
-            self.models,
-            self.widths,
-            self.rates,
-            self.steps,
-            self.every,
-            self.chunks,
-            strict=True,
-        )
 
 
 def run(config: Config) -> Tables:
-    tables = {
-        data: _errors(classifier(data, samples, model, width, config.seed, chunk or None), h, steps, every)
-        for data, samples, model, width, h, steps, every, chunk in config.networks
-    }
-    return {"errors": stack(tables, "data")}
+    return {"errors": stack({network.data: _errors(network, config.seed) for network in config.networks}, "data")}
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
@@ -63,11 +51,10 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure = Figure(figsize=(15, 4.5 * len(config.data)), layout="constrained")
-    for axes, data, h in zip(
-        figure.subplots(len(config.data), 3, squeeze=False), config.data, config.rates, strict=True
-    ):
+    figure = Figure(figsize=(15, 4.5 * len(config.networks)), layout="constrained")
+    for axes, network in zip(figure.subplots(len(config.networks), 3, squeeze=False), config.networks, strict=True):
         error, relative, eigenvalue = axes
+        data, h = network.data, network.h
         rows = tables["errors"][tables["errors"]["data"] == data]
         for name in FLOWS:
             of_flow = rows[rows["flow"] == name]
@@ -86,13 +73,14 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-def _errors(objective: Objective, h: float, steps: int, every: int) -> Table:
+def _errors(network: Network, seed: int) -> Table:
     """Returns the error of each flow over one step from every so many iterates of descent."""
-    taken, thetas = map(list, zip(*iterates(objective, h, steps, every), strict=True))
-    parts = []
-    for step, theta, value in zip(taken, thetas, sharpness(objective, thetas), strict=True):
-        part = compare(objective, theta, h, 1, named(h, FLOWS), rtol=1e-4, kinds=("local",))
-        parts.append(part.drop(columns="kind").assign(step=step, sharpness=value, h=h))
+    objective = classifier(network.data, network.samples, network.model, network.width, seed, network.chunk)
+    steps, thetas = map(list, zip(*iterates(objective, network.h, network.steps, network.every), strict=True))
+    parts, flows = [], named(network.h, FLOWS)
+    for step, theta, value in zip(steps, thetas, sharpness(objective, thetas), strict=True):
+        part = measure(objective, theta, network.h, 1, flows, _TOLERANCE, _EVALUATIONS)
+        parts.append(part.assign(step=step, sharpness=value, h=network.h))
     return pandas.concat(parts, ignore_index=True)
 
 
@@ -100,7 +88,7 @@ def _claims(data: str, rows: Table) -> list[Claim]:
     errors = rows.pivot(index="step", columns="flow", values="error")
     relative = rows.pivot(index="step", columns="flow", values="relative_error")
     curvature = rows.groupby("step")["sharpness"].first() * rows["h"].iloc[0]
-    before, sharpest = curvature < 2, curvature[curvature >= np.quantile(curvature, 0.75)].index
+    before, sharpest = curvature < 2, curvature[curvature >= np.nanquantile(curvature, 0.75)].index
     ratio = (errors[IGR] / errors[NGF]).median()
     nearer = _share(errors[IGR] < errors[NGF])
     lowest, highest, of_ngf = curvature[sharpest].min(), curvature.max(), relative[NGF][sharpest].median()
@@ -161,26 +149,18 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="Full batch, MLP of 4 layers on MNIST, h = 0.05; VGG on CIFAR-10, h = 0.02; Euler's steps of 5e-5.",
     profiles={
-        "quick": Config(("digits",), (1000,), ("mlp",), (0.1,), (0.2,), (240,), (16,), (0,)),
+        "quick": Config((Network("digits", 1000, "mlp", width=0.1, h=0.2, steps=240, every=16),)),
         "cpu": Config(
-            data=("mnist", "cifar10"),
-            samples=(5000, 500),
-            models=("mlp", "vgg11"),
-            widths=(1.0, 0.0625),
-            rates=(0.1, 0.02),
-            steps=(200, 200),
-            every=(20, 50),
-            chunks=(0, 250),
+            (
+                Network("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, every=20),
+                Network("cifar10", 500, "vgg11", width=0.0625, h=0.02, steps=200, every=50, chunk=250),
+            )
         ),
         "paper": Config(
-            data=("mnist", "cifar10"),
-            samples=(60_000, 50_000),
-            models=("mlp", "vgg16"),
-            widths=(1.0, 1.0),
-            rates=(0.05, 0.02),
-            steps=(3000, 3000),
-            every=(25, 25),
-            chunks=(10_000, 1000),
+            (
+                Network("mnist", 60_000, "mlp", width=1.0, h=0.05, steps=3000, every=25, chunk=10_000),
+                Network("cifar10", 50_000, "vgg16", width=1.0, h=0.02, steps=3000, every=25, chunk=1000),
+            )
         ),
     },
     run=run,

@@ -19,6 +19,10 @@ _PRODUCTS_PER_CHECK = 4
 # Matrices of up to this size take their function about as quickly as smaller ones; larger ones come in several sizes,
 # of which each is compiled.
 _ROOM, _MOST_ROOMS = 32, 3
+# Vectors of the basis that a new one is made orthogonal to at once, while they are in the cache; only those that are
+# there take part. Where less than a tenth of it is left, rounding may have left more than orthogonality allows, and it
+# is made orthogonal again ("twice is enough").
+_ROWS, _CANCELLED = 8, 0.1
 
 
 class Applied(eqx.Module):
@@ -158,8 +162,9 @@ def lanczos(product: Callable[[Vector], Vector], v: Vector, size: int) -> Projec
 def _start(v: Vector, size: int) -> tuple[Array, Array]:
     """Returns room for a basis, one vector a row with the first in place, and for H projected on it."""
     length = jnp.linalg.norm(v)
-    basis = jnp.zeros((size + 1, v.size), v.dtype).at[0].set(v / jnp.where(length > 0, length, 1))
-    return basis, jnp.zeros((size + 1, size), v.dtype)
+    rows = -(-(size + 1) // _ROWS) * _ROWS
+    basis = jnp.zeros((rows, v.size), v.dtype).at[0].set(v / jnp.where(length > 0, length, 1))
+    return basis, jnp.zeros((rows, size), v.dtype)
 
 
 def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: Array) -> tuple[Array, Array]:
@@ -169,10 +174,9 @@ def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: 
     def extend(k, basis_and_T):
         basis, T = basis_and_T
         w = product(basis[k])
-        column = jnp.zeros(len(T), T.dtype)
-        for _ in range(2):  # classical Gram-Schmidt, twice is enough
-            overlap = (basis @ w.conj()).conj()
-            w, column = w - overlap @ basis, column + overlap
+        once, column = _orthogonal(basis, k, w, jnp.zeros(len(T), T.dtype))
+        cancelled = jnp.linalg.norm(once) < _CANCELLED * jnp.linalg.norm(w)
+        w, column = lax.cond(cancelled, lambda: _orthogonal(basis, k, once, column), lambda: (once, column))
         below = jnp.linalg.norm(w)
         # The Krylov space is exhausted: what is left is rounding, and the result is exact.
         below = jnp.where(below > 100 * eps * jnp.linalg.norm(column), below, 0)
@@ -180,6 +184,19 @@ def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: 
         return basis, T.at[:, k].set(column.at[k + 1].add(below))
 
     return lax.fori_loop(start, until, extend, (basis, T))
+
+
+def _orthogonal(basis: Array, k, w: Vector, column: Array) -> tuple[Vector, Array]:
+    """Returns w less its part along the first k + 1 vectors of the basis, and `column` with the overlaps added."""
+
+    def subtract(block, w_and_column):
+        w, column = w_and_column
+        rows = lax.dynamic_slice_in_dim(basis, block * _ROWS, _ROWS)
+        overlap = (rows @ w.conj()).conj()
+        here = lax.dynamic_slice_in_dim(column, block * _ROWS, _ROWS)
+        return w - overlap @ rows, lax.dynamic_update_slice_in_dim(column, here + overlap, block * _ROWS, 0)
+
+    return lax.fori_loop(0, k // _ROWS + 1, subtract, (w, column))
 
 
 @eqx.filter_jit

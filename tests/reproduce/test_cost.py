@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import principalflow as pf
-from principalflow.reproduce._counted import COMPLETED, EULER, STUCK, measure
+from principalflow.reproduce._cost import COMPLETED, STUCK, measure
 from principalflow.reproduce._flows import named
+from principalflow.reproduce._solve import EULER
 
 H = 0.9
 
@@ -48,7 +49,7 @@ def test_a_flow_that_is_stuck_ends(valley):
 
 def test_where_the_principal_branch_is_stuck_eulers_steps_go_on_for_two_steps(valley):
     flows = named(H, ("PF, principal branch",))
-    stuck = measure(valley, [1.0, 1.0], H, 4, flows, 1e-4, max_evaluations=30, euler_steps=200)
+    stuck = measure(valley, [1.0, 1.0], H, 4, flows, 1e-4, max_evaluations=40, euler_steps=200)
     assert stuck["status"].tolist() == [EULER, EULER, STUCK]
     assert stuck["evaluations"].tolist() == [10 + 200, 200, 0]
     # log(1 - h lambda) = -0.22 + i pi, squared over twice the number of steps: the relative error of Euler's method
