@@ -5,13 +5,14 @@ takes to solve, and can't see how many products the Krylov method spends.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import RK45, OdeSolver
+from scipy.integrate import RK45
 
 from principalflow.flows import Flow, Principal, PrincipalThirdOrder
 from principalflow.objective import Objective, Vector
@@ -34,7 +35,7 @@ def field_of(flow: Flow, objective: Objective, tell: Callable[[int, bool], None]
     flow = jax.tree.map(jnp.asarray, flow)  # a rate in an array compiles once for all rates
 
     def field(_: float, theta: NDArray) -> NDArray:
-        vector, products, converged = _field(flow, objective, theta)
+        vector, products, converged = _field(flow, objective, jnp.asarray(theta))
         if tell:
             tell(int(products), bool(converged))
         return np.asarray(vector)
@@ -49,7 +50,7 @@ def adaptive_or_euler(
     tolerance: float,
     most: int,
     euler_steps: int,
-    solver: type[OdeSolver] = RK45,
+    solver: Callable[..., Any] = RK45,
 ) -> tuple[NDArray, str]:
     """Returns where the field leads from `theta` at these times, and by which solver: "adaptive", or else "euler".
 
@@ -79,7 +80,7 @@ def solve(
     times: Sequence[float] | NDArray,
     tolerance: float,
     most: int,
-    solver: type[OdeSolver] = RK45,
+    solver: Callable[..., Any] = RK45,
 ) -> NDArray:
     """Returns where an adaptive solver gets at these times, the first of them 0; fewer states if it gets stuck."""
     left, states = iter(range(most)), [theta]
