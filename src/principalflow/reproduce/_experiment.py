@@ -53,7 +53,8 @@ class Experiment:
         id: Its name on the command line.
         title: What it shows, as a short sentence.
         figure: Which figure, table or theorem of the paper it is; empty for one beyond the paper.
-        paper_says: What the paper says, in our own words.
+        paper_says: What the paper says, in our own words; empty for one beyond the paper.
+        we_add: What we show besides, and how to read it.
         paper_setting: The paper's own setting.
         profiles: A frozen dataclass of settings for each profile.
         run: Takes the settings and returns named tables.
@@ -74,3 +75,4 @@ class Experiment:
     draw: Callable[[Any, Tables], Figure]
     explore: Callable[[Any, Tables], Mapping[str, Any]] = lambda config, tables: {}
     stand_ins: Mapping[Profile, str] = field(default_factory=dict)
+    we_add: str = ""

@@ -148,10 +148,12 @@ EXPERIMENT = Experiment(
     paper_says=(
         "On the banana function the principal flow no longer is descent, but follows it over many steps while h λ₀ is "
         "below 2. Where h λ₀ is about 5 it runs away, and descent does not; with the third-order non-principal term "
-        "the flow is brought back and takes descent's general course. Both branches of the complex logarithm are "
-        "shown: the textbook's principal one, and the continuous one, which has the same values on the real axis but "
-        "no jump beside it. Where a solver with error control stops at such a jump, the path is followed by "
-        "Euler's small steps, as the paper does."
+        "the flow is brought back and takes descent's general course."
+    ),
+    we_add=(
+        "Both branches of the complex logarithm: the textbook's principal one, and the continuous one, which has the "
+        "same values on the real axis but no jump beside it. Where a solver with error control stops at such a jump, "
+        "the path is followed by Euler's small steps, as the paper does."
     ),
     paper_setting="h = 0.0006, 0.0017 and 0.005, at which h λ₀ is said to be below 1, about 1.9 and about 5.",
     profiles=dict.fromkeys(PROFILES, Config()),

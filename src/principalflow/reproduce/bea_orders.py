@@ -82,9 +82,9 @@ EXPERIMENT = Experiment(
     paper_says=(
         "Backward error analysis corrects the negative gradient flow power by power of the learning rate. The flow of "
         "order n misses one step of descent by a multiple of h to the power n + 2; order 0 is the NGF, order 1 the IGR "
-        "flow, and order 2 the paper's third-order flow. The paper writes down three orders; here is every one, from "
-        "iterates of descent alone."
+        "flow, and order 2 the paper's third-order flow."
     ),
+    we_add="The paper writes down three orders; here is every one, from iterates of descent alone.",
     paper_setting="A theorem and a sketch of its proof.",
     profiles=dict.fromkeys(PROFILES, Config()),
     run=run,

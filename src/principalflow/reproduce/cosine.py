@@ -132,9 +132,11 @@ EXPERIMENT = Experiment(
     figure="Figure 1d_cosine, appendix D",
     paper_says=(
         "On a loss made of a cosine and a flat parabola descent jumps out of the cosine into the flatter valley, while "
-        "the NGF and the IGR flow stop on the cosine, and the principal flow stays there as well. The function as "
-        "printed has no valley to jump into; so it is shown as printed, where nothing escapes, and with its two pieces "
-        "on each other's side, where the story holds at a larger rate."
+        "the NGF and the IGR flow stop on the cosine, and the principal flow stays there as well."
+    ),
+    we_add=(
+        "The function as printed has no valley to jump into; so it is shown as printed, where nothing escapes, and "
+        "with its two pieces on each other's side, where the story holds at a larger rate."
     ),
     paper_setting=(
         "E = cos θ + θ for θ < 0, otherwise 2(θ/3)² + 1 + θ/3 (printed with a slip, erratum 9), h = 0.5 and 0.85; the "

@@ -79,7 +79,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         ),
         Claim(
             "After that it doesn't: the distance at the end, over the one when λ₀ reached 2/h",
-            tables["errors"]["error"].iloc[-1] / tables["errors"]["error"].iloc[edge] if reached.any() else np.nan,
+            tables["errors"]["error"].iloc[-1] / tables["errors"]["error"].get(edge, np.nan),
             ">",
             2,
         ),

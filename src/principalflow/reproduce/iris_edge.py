@@ -224,8 +224,10 @@ EXPERIMENT = Experiment(
     paper_says=(
         "At the edge of stability the NGF and the IGR flow are further from descent's next step than the principal "
         "flow. They predict that the loss falls, where descent raises it and the principal flow says so. They can't do "
-        "otherwise where the Hessian's eigenvalues are positive, and they largely are. "
-        "The two branches of the principal flow start alike from the real line, but as soon as the flow has an "
+        "otherwise where the Hessian's eigenvalues are positive, and they largely are."
+    ),
+    we_add=(
+        "Both branches of the principal flow. They start alike from the real line, but as soon as the flow has an "
         "imaginary part the principal branch jumps at λ₀ and takes the wrong side; the last but one claim says how "
         "much nearer the continuous branch stays."
     ),

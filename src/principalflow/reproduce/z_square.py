@@ -80,8 +80,9 @@ EXPERIMENT = Experiment(
     paper_says=(
         "On z²/2 the principal flow is (1 − h)^(t/h) z(0). Below h λ = 1 it falls to 0 on the real line; from 1 to 2 "
         "it spirals into 0 through the complex plane, so its real part oscillates; above 2 the spiral opens and it "
-        "diverges. (The caption prints the solution without its t, erratum 15.)"
+        "diverges."
     ),
+    we_add="The paper's caption prints the solution without its t (erratum 15).",
     paper_setting="E = z²/2, h = 0.8, 1.5 and 2.1; the start is not given.",
     profiles=dict.fromkeys(PROFILES, Config()),
     run=run,
