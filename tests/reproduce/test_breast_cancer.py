@@ -36,3 +36,9 @@ def test_one_output_gives_the_logistic_loss():
     logits, labels = jnp.array([[-1.0], [2.0]]), jnp.array([0, 1])
     expected = np.mean([np.log1p(np.exp(-1.0)), np.log1p(np.exp(-2.0))])
     np.testing.assert_allclose(_logistic(lambda x: x, (logits, labels)), expected, rtol=1e-12)
+
+
+def test_an_area_without_starts_leaves_its_claims_unmeasured(errors):
+    claims = EXPERIMENT.claims(CONFIG, {"errors": errors[errors["area"] == STABLE]})
+    assert [np.isnan(claim.measured) for claim in claims] == [False, True, True]
+    assert "none" in claims[1].note

@@ -83,7 +83,7 @@ def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
     )
     if errors["h_lambda"].min() > 1:
         to_principal = middle["PF"] / middle[PRINCIPAL]
-        for n in (1, SHORT_TERM):
+        for n in to_principal.index.intersection([1, SHORT_TERM]):
             yield Claim(
                 f"The continuous branch of the PF is nearer than the principal one after {n} step{'s' * (n > 1)} at "
                 f"{case}: ratio of their errors",
