@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from principalflow import _checks
 from principalflow.descent import descend
-from principalflow.flows import IGR, BackwardError, Flow, Principal, PrincipalThirdOrder, ThirdOrder
+from principalflow.flows import IGR, BackwardError, FlippedDirection, Flow, Principal, PrincipalThirdOrder, ThirdOrder
 from principalflow.objective import Objective
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._solve import EULER, Field, euler, field_of, solve
@@ -122,5 +122,7 @@ def _price(flow: Flow, products: int) -> float:
             return 1 + 2 * PRODUCT + CONTRACTION
         case IGR():
             return 1 + PRODUCT
+        case FlippedDirection():
+            return 1 + products * PRODUCT
         case _:
             return 1

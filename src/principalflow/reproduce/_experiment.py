@@ -4,9 +4,12 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from principalflow.reproduce._trained import Training
 
 Profile = Literal["quick", "cpu", "paper"]
 PROFILES: tuple[Profile, ...] = ("quick", "cpu", "paper")
@@ -55,6 +58,7 @@ class Experiment:
         figure: Which figure, table or theorem of the paper it is; empty for one beyond the paper.
         paper_says: What the paper says, in our own words; empty for one beyond the paper.
         we_add: What we show besides, and how to read it.
+        trainings: Takes the settings and returns the trainings that `run` asks for, which others may share.
         paper_setting: The paper's own setting.
         profiles: A frozen dataclass of settings for each profile.
         run: Takes the settings and returns named tables.
@@ -76,3 +80,4 @@ class Experiment:
     explore: Callable[[Any, Tables], Mapping[str, Any]] = lambda config, tables: {}
     stand_ins: Mapping[Profile, str] = field(default_factory=dict)
     we_add: str = ""
+    trainings: Callable[[Any], Sequence["Training"]] = lambda config: ()

@@ -12,8 +12,17 @@ from principalflow.objective import Objective, Vector
 from principalflow.spectrum import top_eigenpairs
 
 
-def classifier(data: str, samples: int, model: str, width: float, seed: int, chunk: int | None = None) -> Objective:
-    """Returns the cross-entropy of a network with elu units, as the paper's, over a data set; in double precision.
+def classifier(
+    data: str,
+    samples: int,
+    model: str,
+    width: float,
+    seed: int,
+    chunk: int | None = None,
+    loss: str = "cross-entropy",
+    precision: str = "double",
+) -> Objective:
+    """Returns the loss of a network with elu units, as the paper's, over a data set.
 
     Args:
         data: The data set's name.
@@ -22,14 +31,16 @@ def classifier(data: str, samples: int, model: str, width: float, seed: int, chu
         width: Multiplies the units or channels.
         seed: For the starting weights.
         chunk: The most samples to evaluate at once; None for all.
+        loss: The loss's name.
+        precision: "single" or "double".
 
     Returns:
         The objective; its `theta` is the start.
     """
     dataset = datasets.load(data, samples, test_samples=0)
-    key = jax.random.key(seed)
-    network = models.build(model, dataset.input_shape, dataset.classes or 1, key, width=width, dtype=float)
-    return Objective(models.loss(), network, (dataset.inputs.astype(float), dataset.labels), chunk)
+    key, dtype = jax.random.key(seed), np.float32 if precision == "single" else np.float64
+    network = models.build(model, dataset.input_shape, dataset.classes or 1, key, width=width, dtype=dtype)
+    return Objective(models.loss(loss), network, (dataset.inputs.astype(dtype), dataset.labels), chunk)
 
 
 def iterates(objective: Objective, h: float, steps: int, every: int) -> Iterator[tuple[int, Vector]]:

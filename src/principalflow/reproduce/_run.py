@@ -6,7 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,9 +18,11 @@ from principalflow import _checks
 from principalflow.reproduce._catalogue import EXPERIMENTS
 from principalflow.reproduce._experiment import PROFILES, Experiment, Profile
 from principalflow.reproduce._result import Result, load, number
+from principalflow.reproduce._trained import Training, trained, trainings_in
 from principalflow.runs._files import write_json
 
 CLAIMS = "claims.json"
+_TRAININGS = "trainings"  # the folder beside the experiments'
 
 
 def run(
@@ -60,7 +62,7 @@ def run(
         saved, _ = _finished(Path(out), experiment, profile, config)
         if saved and not again:
             return saved
-    result = _run(experiment, profile, config)
+    result = _run(experiment, profile, config, None if out is None else Path(out))
     return result if out is None else result.save(Path(out))
 
 
@@ -189,12 +191,19 @@ def _results(
 def _in_processes(
     waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
 ) -> Iterator[Result]:
-    left = []
+    left, tasks = [], {}
     with ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
-        tasks = {}
-        for experiment, config in waiting[::-1]:  # the last ones take longest: begun first, they leave nobody idle
-            tasks[pool.submit(_run_elsewhere, experiment.id, profile, config, out)] = experiment, config
         try:
+            trainings = dict.fromkeys(training for item, config in waiting for training in item.trainings(config))
+            made = [pool.submit(_train, training, profile, out) for training in trainings]
+            # Those that share a training come last, when it is there. Of the others the last ones take longest: begun
+            # first, they leave nobody idle.
+            order = waiting[::-1]
+            order.sort(key=lambda item: bool(item[0].trainings(item[1])))
+            for experiment, config in order:
+                if experiment.trainings(config):
+                    wait(made)
+                tasks[pool.submit(_run_elsewhere, experiment.id, profile, config, out)] = experiment, config
             for task in as_completed(tasks):
                 experiment, config = tasks[task]
                 error = task.exception()
@@ -225,23 +234,29 @@ def _threads_each(jobs: int) -> Iterator[None]:
             del os.environ[name]
 
 
+def _train(training: Training, profile: Profile, out: Path) -> None:
+    """Runs in another process; what fails here fails again in the experiments that need it, and is told by them."""
+    with jax.enable_x64(True), trainings_in(out / profile / _TRAININGS):
+        trained(training)
+
+
 def _run_elsewhere(name: str, profile: Profile, config: Any, out: Path) -> None:
     """Runs in another process; the result comes back by its folder."""
     _run_and_save(EXPERIMENTS[name], profile, config, out)
 
 
 def _run_and_save(experiment: Experiment, profile: Profile, config: Any, out: Path) -> Result:
-    result = _run(experiment, profile, config, keep_going=True)
+    result = _run(experiment, profile, config, out, keep_going=True)
     try:
         return result.save(out)
     except Exception:  # the figure can't be drawn
         return dataclasses.replace(result, error=traceback.format_exc()).save(out)
 
 
-def _run(experiment: Experiment, profile: Profile, config: Any, keep_going: bool = False) -> Result:
+def _run(experiment: Experiment, profile: Profile, config: Any, out: Path | None, keep_going: bool = False) -> Result:
     start, tables, claims, error = time.perf_counter(), {}, (), ""
     try:
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), trainings_in(out and out / profile / _TRAININGS):
             tables = experiment.run(config)
             claims = experiment.claims(config, tables)
     except Exception:

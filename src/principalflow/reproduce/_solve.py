@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import RK45
 
-from principalflow.flows import Flow, Principal, PrincipalThirdOrder
+from principalflow.flows import FlippedDirection, Flow, Principal, PrincipalThirdOrder
 from principalflow.objective import Objective, Vector
 
 ADAPTIVE, EULER = "adaptive", "euler"
@@ -30,7 +30,7 @@ class _TooManyError(Exception):
 def field_of(flow: Flow, objective: Objective, tell: Callable[[int, bool], None] | None = None) -> Field:
     """Returns the flow's field as a function of time and parameters.
 
-    Each evaluation tells how many Hessian products a principal flow took, and whether they were enough.
+    Each evaluation tells how many Hessian products the Krylov method took, and whether they were enough.
     """
     flow = jax.tree.map(jnp.asarray, flow)  # a rate in an array compiles once for all rates
 
@@ -118,7 +118,10 @@ def euler(field: Field, theta: NDArray, times: Sequence[float] | NDArray, steps:
 
 @eqx.filter_jit
 def _field(flow: Flow, objective: Objective, theta: Vector):
-    """Returns the field at `theta`, the Hessian products that a principal flow took for it, and if they were enough."""
+    """Returns the field at `theta`, the Hessian products that its Krylov method took, and if they were enough."""
+    if isinstance(flow, FlippedDirection):
+        found = flow.direction(objective, theta)
+        return flow.field(objective, theta), found.products, found.converged
     if not isinstance(flow, Principal):
         return flow.field(objective, theta), 0, True
     principal = flow.evaluate(objective, theta)

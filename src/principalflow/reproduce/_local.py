@@ -1,0 +1,77 @@
+"""From iterates of descent, the flows down and up the gradient for the time of one step: loss and λ₀ after it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas
+
+from principalflow.flows import Flow, NegativeGradient, PositiveGradient
+from principalflow.reproduce._cost import PRODUCT, Spent, counting
+from principalflow.reproduce._edge import EULER_STEP
+from principalflow.reproduce._experiment import Table
+from principalflow.reproduce._solve import solve
+from principalflow.reproduce._trained import Trained
+from principalflow.spectrum import top_eigenpairs
+
+DOWN, UP = "down", "up"
+_FLOWS: dict[str, Flow] = {DOWN: NegativeGradient(), UP: PositiveGradient()}
+# Of a flow's path: its tolerance, relative to descent's step, and the evaluations it may take for one.
+_TOLERANCE, _EVALUATIONS = 1e-3, 1000
+
+
+class Local(NamedTuple):
+    """The flows' changes, and what they cost in gradients: `cost`, and with the paper's Euler steps `cost_by_paper`."""
+
+    changes: Table
+    cost: float
+    cost_by_paper: float
+
+
+def local_flows(run: Trained, steps: Sequence[int]) -> Local:
+    """Follows the negative and the positive gradient flow from iterates, each for the time of one step of descent.
+
+    Args:
+        run: The training.
+        steps: From which steps; each but the last of a training.
+
+    Returns:
+        A row for each step: `step`, `loss`, `sharpness`, `coefficient` (Re sc₀), `predicted` (the PF's change of the
+        loss), and for descent, the flow `down` and the flow `up` the changes of the loss and of λ₀: `loss_change`,
+        `loss_change_down`, ..., `sharpness_change_up`; NaN where a flow could not be followed.
+    """
+    rows, cost, by_paper = [], 0.0, 0.0
+    h, objective = run.training.h, run.objective
+    records = run.records.set_index("step")
+    for step in steps:
+        here, after, theta = records.loc[step], records.loc[step + 1], run.thetas[step]
+        length = np.linalg.norm(run.thetas[step + 1] - theta)
+        row = {
+            "step": step,
+            "loss": here["loss"],
+            "sharpness": here["eigenvalue_0"],
+            "coefficient": here["coefficient_0_real"],
+            "predicted": here["loss_change_continuous"],
+            "loss_change": here["loss_change"],
+            "sharpness_change": after["eigenvalue_0"] - here["eigenvalue_0"],
+        }
+        eigenpairs = None
+        for name, flow in _FLOWS.items():
+            spent = Spent()
+            tolerance = _TOLERANCE * length / np.sqrt(theta.size)
+            states = solve(counting(flow, objective, spent), theta, [0, h], tolerance, _EVALUATIONS)
+            cost, by_paper = cost + spent.cost, by_paper + h / EULER_STEP
+            row |= {f"loss_change_{name}": np.nan, f"sharpness_change_{name}": np.nan}
+            if len(states) == 2:
+                row[f"loss_change_{name}"] = float(objective.value(states[1])) - here["loss"]
+                eigenpairs = top_eigenpairs(objective, states[1], 1, guess=eigenpairs, tol=run.training.tolerance)
+                row[f"sharpness_change_{name}"] = float(eigenpairs.values[0]) - here["eigenvalue_0"]
+                cost, by_paper = (total + PRODUCT * eigenpairs.products for total in (cost, by_paper))
+        rows.append(row)
+    return Local(pandas.DataFrame(rows), cost, by_paper)
+
+
+def agreement(changes: Table, quantity: str, flow: str) -> float:
+    """Returns the share of the steps at which descent and a flow change a quantity in the same direction."""
+    both = changes[[quantity, f"{quantity}_{flow}"]].dropna()
+    return float(np.mean(np.sign(both.iloc[:, 0]) == np.sign(both.iloc[:, 1]))) if len(both) else np.nan

@@ -1,0 +1,104 @@
+"""λ₀ rises to the edge of stability, and beyond it the loss rises (figure reproduce_edge_of_stability)."""
+
+from matplotlib.figure import Figure
+
+from principalflow.reproduce._edge import (
+    SQUARE,
+    SWEEP,
+    Config,
+    all_trained,
+    cost_claim,
+    costs,
+    label,
+    share,
+    steps_of,
+    trainings,
+)
+from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow.reproduce._flows import stack
+
+MIDDLE, REACH = 2.05, 0.25  # "stays at 2/h": the mean of h λ₀ from 1.8 to 2.3
+
+
+def run(config: Config) -> Tables:
+    runs = all_trained(config)
+    return {"steps": stack({label(run.training): steps_of(run) for run in runs}, "network"), "cost": costs(runs)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    found, steps = [], tables["steps"]
+    for training in trainings(config):
+        rows = steps[steps["network"] == label(training)]
+        later = rows["h_lambda"].iloc[len(rows) // 10 :]
+        sentence = f"{label(training)}: λ₀ comes to 2/h: the largest h λ₀ after the first tenth of the steps"
+        found.append(Claim(sentence, float(later.max()), ">=", 2))
+        second_half = rows["h_lambda"].iloc[len(rows) // 2 :]
+        if training.loss == "mean-square":
+            found.append(
+                Claim(
+                    f"{label(training)}: it stays: how far the mean of h λ₀ over the second half is from {MIDDLE}",
+                    abs(float(second_half.mean()) - MIDDLE),
+                    "<=",
+                    REACH,
+                    note=f"The mean is {second_half.mean():.3f}, over steps {second_half.min():.2f} to "
+                    f"{second_half.max():.2f}.",
+                )
+            )
+        else:
+            found.append(
+                Claim(
+                    f"{label(training)}: later it falls, as with a cross-entropy: h λ₀ at the end over its largest",
+                    float(rows["h_lambda"].iloc[-1] / rows["h_lambda"].max()),
+                    "<",
+                    1,
+                )
+            )
+    increases = steps[steps["loss_change"] > 0]
+    for loss, rows in increases.groupby(increases["network"].str.split(", ").str[1]):
+        found.append(
+            Claim(
+                f"{loss}: the loss rises where λ₀ > 2/h: share of the {len(rows)} rises that are there",
+                share(rows["h_lambda"] > 2),
+                ">=",
+                0.9,
+            )
+        )
+    return [*found, cost_claim(tables["cost"])]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(15, 4.5), layout="constrained")
+    loss, sharpness, rises = figure.subplots(1, 3)
+    for number, (name, rows) in enumerate(tables["steps"].groupby("network", sort=False)):
+        colour = f"C{number}"
+        loss.semilogy(rows["step"], rows["loss"], color=colour, label=name)
+        sharpness.plot(rows["step"], rows["h_lambda"] / rows["h"], color=colour)
+        sharpness.axhline(2 / rows["h"].iloc[0], color=colour, linestyle="--", linewidth=0.8)
+        up = rows[rows["loss_change"] > 0]
+        rises.semilogy(up["h_lambda"], up["loss_change"], "o", color=colour, markersize=3)
+    loss.set(title="loss", xlabel="step of descent", ylabel="$E$")
+    sharpness.set(title="largest eigenvalue; dashed: 2/h", xlabel="step of descent", ylabel=r"$\lambda_0$")
+    rises.axvline(2, color="grey", linestyle="--", linewidth=0.8)
+    rises.set(title="steps at which the loss rises", xlabel=r"$h\lambda_0$ before the step", ylabel="rise of the loss")
+    loss.legend()
+    return figure
+
+
+EXPERIMENT = Experiment(
+    id="edge",
+    title="Training comes to the edge of stability, and becomes unstable beyond it",
+    figure="Figure reproduce_edge_of_stability, section 5",
+    paper_says=(
+        "Under full-batch descent the largest eigenvalue λ₀ of the Hessian grows until it is about 2/h, and stays "
+        "there; with a cross-entropy it falls again later. Steps at which the loss rises are overwhelmingly ones at "
+        "which λ₀ > 2/h. (After Cohen et al. 2021.)"
+    ),
+    we_add="A square loss as well, along which λ₀ stays at 2/h.",
+    paper_setting="VGG on CIFAR-10, full batch, cross-entropy, several rates.",
+    profiles={profile: Config((*SWEEP[profile], SQUARE[profile])) for profile in SWEEP},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG."},
+)

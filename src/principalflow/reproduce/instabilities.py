@@ -1,0 +1,106 @@
+"""Where the loss rises, Re sc₀ is large and positive (figures instabilities_short, cifar_peak_commons)."""
+
+from matplotlib.figure import Figure
+
+from principalflow.reproduce._edge import (
+    MLP,
+    SWEEP,
+    Config,
+    all_trained,
+    area_under_curve,
+    cost_claim,
+    costs,
+    label,
+    share,
+    steps_of,
+    trainings,
+)
+from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow.reproduce._flows import stack
+
+COEFFICIENT = "coefficient_0_real"
+
+
+def run(config: Config) -> Tables:
+    runs = all_trained(config)
+    steps = {label(run.training): steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
+    return {"steps": stack(steps, "network"), "cost": costs(runs)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    found = []
+    for name, rows in tables["steps"].groupby("network", sort=False):
+        rises = rows["loss_change"] > 0
+        by_coefficient = area_under_curve(rows[COEFFICIENT], rises)
+        by_sharpness = area_under_curve(rows["h_lambda"], rises)
+        normalised = area_under_curve(rows[COEFFICIENT] / rows["gradient_norm"], rises)
+        found += [
+            Claim(
+                f"{name}: the loss rises where Re sc₀ > 0: share of the {rises.sum()} rises",
+                share(rows.loc[rises, COEFFICIENT] > 0),
+                ">=",
+                0.9,
+            ),
+            Claim(
+                f"{name}: Re sc₀ tells at which steps the loss rises: area under the ROC curve (1/2 is chance)",
+                by_coefficient,
+                ">=",
+                0.9,
+                note=f"Re sc₀ over the gradient's norm, which takes that out as a cause: {normalised:.3f}.",
+            ),
+            Claim(
+                f"{name}: it tells it better than h λ₀ alone: the difference of the areas",
+                by_coefficient - by_sharpness,
+                ">",
+                0,
+                note=f"By h λ₀: {by_sharpness:.3f}.",
+            ),
+        ]
+    return [*found, cost_claim(tables["cost"])]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    groups = list(tables["steps"].groupby("network", sort=False))
+    figure = Figure(figsize=(15, 4 * len(groups)), layout="constrained")
+    for (loss, coefficient, normalised), (name, rows) in zip(
+        figure.subplots(len(groups), 3, squeeze=False), groups, strict=True
+    ):
+        rises = rows[rows["loss_change"] > 0]
+        loss.semilogy(rows["step"], rows["loss"], color="black", linewidth=0.8)
+        loss.semilogy(rises["step"], rises["loss"], "o", color="#D55E00", markersize=4, label="the loss rises")
+        loss.set(title=f"{name}: loss", ylabel="$E$")
+        loss.legend()
+        for ax, over, title in (
+            (coefficient, 1, r"Re $sc_0$"),
+            (normalised, rows["gradient_norm"], r"Re $sc_0 / \|\nabla E\|$"),
+        ):
+            values = rows[COEFFICIENT] / over
+            ax.plot(rows["step"], values, color="black", linewidth=0.8)
+            ax.plot(rises["step"], values[rises.index], "o", color="#D55E00", markersize=4)
+            ax.axhline(0, color="grey", linewidth=0.5)
+            ax.set_title(title)
+        for ax in (loss, coefficient, normalised):
+            ax.set_xlabel("step of descent")
+    return figure
+
+
+EXPERIMENT = Experiment(
+    id="instabilities",
+    title="The stability coefficient tells when the loss rises",
+    figure="Figures instabilities_short, section 5, and cifar_peak_commons, appendix D",
+    paper_says=(
+        "A curvature above 2/h makes instability possible, but how strong it is depends on the gradient along that "
+        "direction as well: on the stability coefficient sc₀ = α(hλ₀) ∇Eᵀu₀. Where λ₀ > 2/h but sc₀ is small nothing "
+        "happens; where its real part is large and positive the loss rises."
+    ),
+    paper_setting="MNIST, MLP of 4 layers, h = 0.05; CIFAR-10, VGG, h = 0.02 and a sweep; full batch.",
+    profiles={profile: Config((MLP[profile], SWEEP[profile][-1])) for profile in SWEEP},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins={
+        "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks, at "
+        "two rates."
+    },
+)

@@ -1,0 +1,124 @@
+"""Descent goes with the flow down the gradient while it is stable, and with the flow up where it is not.
+
+Figures edge_of_stability_results_local and edge_of_stability_results_lambda.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from principalflow.reproduce import _edge
+from principalflow.reproduce._edge import MLP, SWEEP, all_trained, cost_claim, costs, label, trainings
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._flows import COLOURS, DESCENT, stack
+from principalflow.reproduce._local import DOWN, UP, agreement, local_flows
+
+QUANTITIES = {"loss_change": "the loss", "sharpness_change": "λ₀"}
+_STYLES = {"": (DESCENT, COLOURS[DESCENT]), DOWN: ("NGF", COLOURS["NGF"]), UP: ("positive flow", "#D55E00")}
+
+
+@dataclass(frozen=True)
+class Config(_edge.Config):
+    """Flows start at consecutive steps, `early` ones from the start and as many around the first rise of the loss."""
+
+    window: int = 30
+
+
+def run(config: Config) -> Tables:
+    tables, cost, by_paper, runs = {}, 0.0, 0.0, all_trained(config)
+    for run in runs:
+        found = local_flows(run, _steps(config, run.records))
+        tables[label(run.training)] = found.changes.assign(h=run.training.h)
+        cost, by_paper = cost + found.cost, by_paper + found.cost_by_paper
+    return {"changes": stack(tables, "network"), "cost": costs(runs, cost, by_paper)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    changes = tables["changes"]
+    stable, unstable = changes[changes["coefficient"] <= 0], changes[changes["predicted"] > 0]
+    found = []
+    for quantity, words in QUANTITIES.items():
+        found += [
+            Claim(
+                f"Where Re sc₀ ≤ 0 ({len(stable)} steps) descent changes {words} in the direction of the NGF: share of "
+                "the steps",
+                agreement(stable, quantity, DOWN),
+                ">=",
+                0.9,
+            ),
+            Claim(
+                f"Where Re sc₀ is large ({len(unstable)} steps) it changes {words} in the direction of the positive "
+                "flow: share of the steps",
+                agreement(unstable, quantity, UP),
+                ">=",
+                0.9,
+                note="Large is taken to mean that it outweighs the other directions: by the PF the loss should rise. "
+                f"With the NGF descent agrees in {agreement(unstable, quantity, DOWN):.2f} of them.",
+            ),
+        ]
+    return [
+        *found,
+        cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {_edge.EULER_STEP:g}."),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    groups = list(tables["changes"].groupby("network", sort=False))
+    figure = Figure(figsize=(15, 4 * len(groups)), layout="constrained")
+    for (loss, sharpness, coefficient), (name, rows) in zip(
+        figure.subplots(len(groups), 3, squeeze=False), groups, strict=True
+    ):
+        _draw(loss, rows, "loss", "loss_change")
+        _draw(sharpness, rows, "sharpness", "sharpness_change")
+        sharpness.axhline(2 / rows["h"].iloc[0], color="grey", linestyle="--", linewidth=0.8)
+        coefficient.plot(rows["coefficient"].to_numpy(), "o-", color="black", markersize=3, linewidth=0.8)
+        coefficient.axhline(0, color="grey", linewidth=0.5)
+        loss.set(title=f"{name}: loss after a step, or the flow for its time", yscale="log")
+        sharpness.set_title(r"$\lambda_0$ after it; dashed: 2/h")
+        coefficient.set_title(r"Re $sc_0$")
+        places = range(0, len(rows), max(len(rows) // 8, 1))
+        for ax in (loss, sharpness, coefficient):
+            ax.set_xticks(places, [str(rows["step"].iloc[place]) for place in places])
+            ax.set_xlabel("step of descent (the places are not to scale)")
+        loss.legend()
+    return figure
+
+
+def _steps(config: Config, records: Table) -> list[int]:
+    """The first steps, and a window that begins a little before the loss rises at the edge."""
+    last = int(records["step"].max())
+    edge = records["eigenvalue_0"] * records["learning_rate"] > 2
+    rises = records.loc[edge & (records["loss_change"] > 0), "step"]
+    begin = int(rises.iloc[0]) - config.window // 4 if len(rises) else last - config.window
+    windows = np.union1d(np.arange(config.window // 2), np.arange(begin, begin + config.window))
+    return [int(step) for step in windows if 0 <= step < last]
+
+
+def _draw(ax: Axes, rows: Table, quantity: str, change: str) -> None:
+    for flow, (name, colour) in _STYLES.items():
+        column = f"{change}_{flow}" if flow else change
+        ax.plot((rows[quantity] + rows[column]).to_numpy(), "o-", color=colour, markersize=3, linewidth=0.8, label=name)
+
+
+EXPERIMENT = Experiment(
+    id="local-flows",
+    title="Descent follows the flow down the gradient, and at the edge the flow up",
+    figure="Figures edge_of_stability_results_local, section 5, and edge_of_stability_results_lambda, appendix D",
+    paper_says=(
+        "From iterates of descent the negative and the positive gradient flow are followed for the time of a step. "
+        "While Re sc₀ is negative or small, loss and λ₀ change as under the NGF, even where λ₀ > 2/h: the loss falls "
+        "and λ₀ grows. Where Re sc₀ is large, they change as under the positive flow."
+    ),
+    paper_setting="MNIST, MLP of 4 layers, h = 0.05; CIFAR-10, VGG, h = 0.01; Euler's steps of 5e-5.",
+    profiles={profile: Config((MLP[profile], SWEEP[profile][-1])) for profile in SWEEP},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins={
+        "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks, at "
+        "two rates."
+    },
+)

@@ -1,0 +1,115 @@
+"""A lower rate brings stability back, and λ₀ grows again (figure instabilities_change_learning_rate_discrete)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from principalflow.descent import descend
+from principalflow.record import Record
+from principalflow.reproduce import _edge
+from principalflow.reproduce._cost import PRODUCT
+from principalflow.reproduce._edge import SWEEP, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._trained import Trained
+
+BEFORE, AFTER = "before", "after"
+_AT_EDGE = 0.1  # of h λ₀ above 2
+
+
+@dataclass(frozen=True)
+class Config(_edge.Config):
+    """Descent at the edge goes on at the rate over `divisor` for so many steps."""
+
+    divisor: float = 5.0
+    steps: int = 150
+
+
+def run(config: Config) -> Tables:
+    (run,) = all_trained(config)
+    start, h = _switch(run), run.training.h / config.divisor
+    record = Record(k=run.training.directions, tol=run.training.tolerance)
+    after = descend(run.objective, run.thetas[start], h, config.steps, record, progress=False).records
+    parts = [
+        _rows(run.records[run.records["step"] <= start], BEFORE, 0),
+        _rows(after, AFTER, start),
+    ]
+    more = config.steps + PRODUCT * float(after["products"].sum())
+    return {"steps": pandas.concat(parts, ignore_index=True), "cost": costs([run], more, more)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    before, after = (_part(tables, name) for name in (BEFORE, AFTER))
+    grown = after["sharpness"].iloc[-1] / after["sharpness"].iloc[0]
+    return [
+        Claim(
+            "Before the change the loss rises at some steps: how many", int((before["loss_change"] > 0).sum()), ">", 0
+        ),
+        Claim("Right before it λ₀ is above 2/h: h λ₀", float(before["h_lambda"].iloc[-1]), ">", 2),
+        Claim(
+            "After it the loss rises no more: steps at which it does", int((after["loss_change"] > 0).sum()), "==", 0
+        ),
+        Claim("λ₀ grows again: at the end over at the change", float(grown), ">", 1),
+        cost_claim(tables["cost"]),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    loss, curvature = figure.subplots(1, 2)
+    for name, colour in ((BEFORE, "black"), (AFTER, "#0072B2")):
+        rows = _part(tables, name)
+        h = rows["h"].iloc[0]
+        loss.semilogy(rows["step"], rows["loss"], color=colour, label=f"h = {h:g}")
+        curvature.plot(rows["step"], rows["sharpness"], color=colour)
+        _edge.draw_threshold(curvature, h, colour)
+    loss.set(title="loss", xlabel="step of descent", ylabel="$E$")
+    highest = tables["steps"]["sharpness"].max()
+    curvature.set(title="largest eigenvalue; dashed: 2/h", xlabel="step of descent", ylabel=r"$\lambda_0$")
+    curvature.set_ylim(0, 1.3 * max(highest, 2 / _part(tables, BEFORE)["h"].iloc[0]))
+    loss.legend()
+    return figure
+
+
+def _switch(run: Trained) -> int:
+    """The middle one of the steps right at the edge, away from its spikes; the nearest one if there is none."""
+    distance = (run.training.h * run.records["eigenvalue_0"] - 2).to_numpy()
+    edge = np.flatnonzero((distance > 0) & (distance < _AT_EDGE))
+    return int(edge[len(edge) // 2]) if len(edge) else int(np.abs(distance).argmin())
+
+
+def _rows(records: Table, name: str, start: int) -> Table:
+    return pandas.DataFrame(
+        {
+            "part": name,
+            "step": records["step"] + start,
+            "h": records["learning_rate"],
+            "loss": records["loss"],
+            "loss_change": records["loss_change"],
+            "sharpness": records["eigenvalue_0"],
+            "h_lambda": records["learning_rate"] * records["eigenvalue_0"],
+        }
+    )
+
+
+def _part(tables: Tables, name: str) -> Table:
+    return tables["steps"][tables["steps"]["part"] == name]
+
+
+EXPERIMENT = Experiment(
+    id="lower-rate",
+    title="At a lower rate training is stable again, and the curvature grows",
+    figure="Figure instabilities_change_learning_rate_discrete, appendix D",
+    paper_says=(
+        "Where training has come to the edge of stability, a lower rate puts λ₀ below 2/h: all stability coefficients "
+        "are negative, the loss falls steadily, and λ₀ grows towards the new edge, as under the NGF."
+    ),
+    paper_setting="VGG on CIFAR-10, h = 0.05 and then 0.01.",
+    profiles={profile: Config((sweep[-1],)) for profile, sweep in SWEEP.items()},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG."},
+)

@@ -1,0 +1,154 @@
+"""One unstable direction is enough (figures instabilities_change_learning_rate_loss, mnist_continuous_time_swap)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from principalflow.flows import FlippedDirection, NegativeGradient
+from principalflow.reproduce import _edge
+from principalflow.reproduce._cost import Spent, counting
+from principalflow.reproduce._edge import MLP, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._flows import COLOURS
+from principalflow.reproduce._networks import sharpness
+from principalflow.reproduce._solve import solve
+from principalflow.reproduce._trained import Trained
+
+FLIPPED, NGF = "one direction turned", "NGF"
+_COLOURS = {FLIPPED: "#D55E00", NGF: COLOURS["NGF"]}
+
+
+@dataclass(frozen=True)
+class Config(_edge.Config):
+    """How long the flows are followed, in steps of descent, and how often they are looked at in a step.
+
+    `tolerance` is the solver's, relative to descent's step; `max_evaluations` what it may take.
+    """
+
+    time: int = 8
+    looks: int = 2
+    tolerance: float = 1e-2
+    max_evaluations: int = 2000
+
+
+def run(config: Config) -> Tables:
+    (run,) = all_trained(config)
+    start = _start(run)
+    theta, h = run.thetas[start], run.training.h
+    length = np.linalg.norm(run.thetas[start + 1] - theta)
+    times = h * np.linspace(0, config.time, config.time * config.looks + 1)
+    parts, cost, by_paper = [], 0.0, 0.0
+    for name, flow in ((NGF, NegativeGradient()), (FLIPPED, FlippedDirection(rtol=config.tolerance))):
+        spent = Spent()
+        field = counting(flow, run.objective, spent)
+        tolerance = config.tolerance * length / np.sqrt(theta.size)
+        states = solve(field, theta, times, tolerance, config.max_evaluations)
+        cost += spent.cost
+        by_paper += times[len(states) - 1] / _edge.EULER_STEP * spent.cost / spent.evaluations
+        parts.append(
+            pandas.DataFrame(
+                {
+                    "flow": name,
+                    "step": times[: len(states)] / h,
+                    "loss": [float(run.objective.value(state)) for state in states],
+                    "sharpness": sharpness(run.objective, states),
+                }
+            )
+        )
+    before = run.records[["step", "loss"]].assign(sharpness=run.records["eigenvalue_0"])
+    return {
+        "before": before[before["step"] <= start],
+        "flows": pandas.concat(parts, ignore_index=True),
+        "cost": costs([run], cost, by_paper),
+    }
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    flipped, ngf = (_of(tables, name) for name in (FLIPPED, NGF))
+    start = float(ngf["loss"].iloc[0])
+    change = flipped["sharpness"].iloc[-1] / flipped["sharpness"].iloc[0] - 1
+    return [
+        Claim(
+            "With one direction turned the loss rises: its largest value over the one at the start",
+            float(flipped["loss"].max()) / start,
+            ">",
+            2,
+            note=f"The flow was followed for {flipped['step'].iloc[-1]:.3g} of {config.time} steps.",
+        ),
+        Claim(
+            "From the same point the NGF lowers it: its last value over the one at the start",
+            float(ngf["loss"].iloc[-1]) / start,
+            "<",
+            1,
+        ),
+        Claim(
+            "With one direction turned λ₀ changes: the size of its relative change",
+            abs(float(change)),
+            ">",
+            0.1,
+            note=f"From {flipped['sharpness'].iloc[0]:.3g} to {flipped['sharpness'].iloc[-1]:.3g}.",
+        ),
+        Claim(
+            "Along the NGF λ₀ grows: at the end over at the start",
+            float(ngf["sharpness"].iloc[-1] / ngf["sharpness"].iloc[0]),
+            ">",
+            1,
+        ),
+        cost_claim(
+            tables["cost"],
+            f"The paper takes Euler's steps of {_edge.EULER_STEP:g}; each is counted with as many products as ours.",
+        ),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    loss, curvature = figure.subplots(1, 2)
+    before = tables["before"].tail(10 * config.time)
+    start = before["step"].iloc[-1]
+    (training,) = trainings(config)
+    for ax, column in ((loss, "loss"), (curvature, "sharpness")):
+        ax.plot(before["step"], before[column], color="black", linewidth=0.8, label="gradient descent")
+        for name, colour in _COLOURS.items():
+            rows = _of(tables, name)
+            ax.plot(start + rows["step"], rows[column], color=colour, label=name)
+        ax.axvline(start, color="grey", linewidth=0.5)
+        ax.set_xlabel("time in steps of descent")
+    loss.set(title="loss", yscale="log", ylabel="$E$")
+    curvature.set(title="largest eigenvalue; dashed: 2/h", ylabel=r"$\lambda_0$")
+    _edge.draw_threshold(curvature, training.h)
+    loss.legend()
+    return figure
+
+
+def _start(run: Trained) -> int:
+    """The step at the edge from which the loss first rises; the sharpest one if it never does."""
+    records = run.records.iloc[:-1]
+    h_lambda = run.training.h * records["eigenvalue_0"]
+    rises = records.loc[(h_lambda > 2) & (records["loss_change"] > 0), "step"]
+    return int(rises.iloc[0]) if len(rises) else int(records["step"][h_lambda.idxmax()])
+
+
+def _of(tables: Tables, name: str) -> Table:
+    return tables["flows"][tables["flows"]["flow"] == name]
+
+
+EXPERIMENT = Experiment(
+    id="one-direction",
+    title="One direction turned round is enough to make training unstable",
+    figure="Figures instabilities_change_learning_rate_loss, section 5, and mnist_continuous_time_swap, appendix D",
+    paper_says=(
+        "Descent runs to the edge of stability, and from there a flow goes on that is the NGF but for one direction: "
+        "along u₀ its sign is turned. That alone makes the loss rise and λ₀ change; the NGF from the same point lowers "
+        "the loss, and λ₀ keeps growing."
+    ),
+    paper_setting="CIFAR-10, VGG, and MNIST, MLP of 4 layers, both h = 0.05, full batch; Euler's steps of 5e-5.",
+    profiles={profile: Config((training,)) for profile, training in MLP.items()},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for MNIST, and an MLP of 3 x 10 units for one of 3 x 100."},
+)

@@ -1,0 +1,117 @@
+"""The gradient along u₀ shrinks below 2/h and grows above it (figure instability_largest_dot_prod)."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from principalflow.reproduce._edge import (
+    SWEEP,
+    Config,
+    all_trained,
+    cost_claim,
+    costs,
+    label,
+    share,
+    steps_of,
+    trainings,
+)
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._flows import COLOURS, stack
+
+NEAR = 0.1  # of h λ₀ to 2
+
+
+def run(config: Config) -> Tables:
+    runs = all_trained(config)
+    columns = "projection_0", "next_projection_0", "next_projection_0_pf"
+    return {
+        "steps": stack({label(run.training): steps_of(run, *columns) for run in runs}, "network"),
+        "cost": costs(runs),
+    }
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    rows = _grown(tables)
+    below, above = rows[rows["h_lambda"] < 2], rows[rows["h_lambda"] > 2]
+    near = rows[(rows["h_lambda"] - 2).abs() < NEAR]
+    return [
+        Claim(
+            f"Below 2/h the size of ∇Eᵀu₀ shrinks: share of the {len(below)} steps",
+            share(below["growth"] < 1),
+            ">=",
+            0.9,
+        ),
+        Claim(
+            f"Above 2/h it grows: share of the {len(above)} steps",
+            share(above["growth"] > 1),
+            ">=",
+            0.9,
+            note="By the PF it grows by |1 − hλ₀|, which is next to 1 near the edge.",
+        ),
+        Claim(
+            f"Near 2/h (|hλ₀ − 2| < {NEAR}) the PF predicts it closely: the median error over the size before the step",
+            float(near["error"].median()),
+            "<",
+            0.1,
+            note=f"Over the {len(near)} steps there; over all others it is "
+            f"{rows.drop(near.index)['error'].median():.3g}.",
+        ),
+        Claim(
+            "Above 2/h ∇Eᵀu₀ turns its sign in a step: share of the steps",
+            share(above["next_projection_0"] < 0),
+            ">=",
+            0.9,
+            note="It is taken as positive before the step.",
+        ),
+        cost_claim(tables["cost"]),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(15, 4.5), layout="constrained")
+    predicted, measured, error = figure.subplots(1, 3)
+    rows = _grown(tables)
+    grid = np.linspace(0, max(2.5, rows["h_lambda"].max()), 200)
+    predicted.plot(grid, np.abs(1 - grid), color=COLOURS["PF"], label=r"PF: $|1 - h\lambda_0|$")
+    predicted.plot(rows["h_lambda"], rows["growth"], "o", color="black", markersize=2, alpha=0.4, label="measured")
+    predicted.axhline(1, color="grey", linewidth=0.5)
+    predicted.set(title=r"growth of $|\nabla E^T u_0|$ in one step", ylim=(0, 3), ylabel="factor")
+    predicted.legend()
+    _, last = list(rows.groupby("network", sort=False))[-1]
+    measured.plot(last["step"], last["projection_0"], color="black", linewidth=0.8)
+    measured.fill_between(
+        last["step"], 0, last["projection_0"].max(), where=last["h_lambda"] > 2, color="gold", alpha=0.4, linewidth=0
+    )
+    measured.set(title=r"$|\nabla E^T u_0|$; shaded: $\lambda_0 > 2/h$", xlabel="step of descent")
+    error.semilogy(rows["h_lambda"], rows["error"], "o", color=COLOURS["PF"], markersize=3, alpha=0.5)
+    error.set(title="error of the PF's prediction", ylabel=r"over $|\nabla E^T u_0|$ before the step")
+    for ax in (predicted, error):
+        ax.axvline(2, color="grey", linestyle="--", linewidth=0.8)
+        ax.set_xlabel(r"$h\lambda_0$")
+    return figure
+
+
+def _grown(tables: Tables) -> Table:
+    rows = tables["steps"]
+    return rows.assign(
+        growth=rows["next_projection_0"].abs() / rows["projection_0"],
+        error=(rows["next_projection_0"] - rows["next_projection_0_pf"]).abs() / rows["projection_0"],
+    )
+
+
+EXPERIMENT = Experiment(
+    id="projection-dynamics",
+    title="Along the sharpest direction the gradient shrinks below 2/h and grows above it",
+    figure="Figure instability_largest_dot_prod, section 5",
+    paper_says=(
+        "With λ₀ and u₀ taken to stay as they are, the PF multiplies ∇Eᵀu₀ by 1 − hλ₀ in the time of a step: it "
+        "shrinks while λ₀ < 2/h and grows beyond. So it fluctuates at the edge of stability, and near 2/h the "
+        "prediction is close."
+    ),
+    paper_setting="VGG on CIFAR-10, full batch, h = 0.01.",
+    profiles={profile: Config((sweep[1],)) for profile, sweep in SWEEP.items()},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG."},
+)
