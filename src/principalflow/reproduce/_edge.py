@@ -1,8 +1,7 @@
 """The trainings of the experiments at the edge of stability, and what these have in common."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas
@@ -15,25 +14,65 @@ from principalflow.reproduce._trained import Trained, Training, trained
 from principalflow.spectrum import top_eigenpairs
 
 _DIGITS = Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=300)
+_MNIST = Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, precision="single")
+_VGG = Training("cifar10", 1000, "vgg11", width=0.0625, h=0.05, steps=150, precision="single", chunk=500)
+_RESNET = Training("cifar10", 1000, "resnet18", width=0.0625, h=0.03, steps=100, precision="single", chunk=500)
+_FULL = Training("cifar10", 50_000, "vgg16", width=1.0, h=0.05, steps=3000, precision="single", chunk=1000, keep=100)
 
 # The paper's VGG on CIFAR-10 at three rates.
 SWEEP: dict[Profile, tuple[Training, ...]] = {
-    "quick": tuple(dataclasses.replace(_DIGITS, h=h) for h in (0.16, 0.2, 0.25)),
+    "quick": tuple(replace(_DIGITS, h=h) for h in (0.16, 0.2, 0.25)),
+    "cpu": tuple(replace(_VGG, h=h) for h in (0.02, 0.03, 0.05)),
+    "paper": tuple(replace(_FULL, h=h) for h in (0.01, 0.03, 0.05)),
 }
 # Its MLP on MNIST.
-MLP: dict[Profile, Training] = {"quick": _DIGITS}
+MLP: dict[Profile, Training] = {
+    "quick": _DIGITS,
+    "cpu": _MNIST,
+    "paper": replace(_MNIST, samples=60_000, h=0.05, steps=3000, chunk=10_000, keep=100),
+}
 # A square loss, along which the curvature stays at the edge, and at a rate below, where it comes near a minimum.
 SQUARE: dict[Profile, Training] = {
-    "quick": dataclasses.replace(_DIGITS, loss="mean-square", samples=300, h=0.12, steps=500),
+    "quick": replace(_DIGITS, loss="mean-square", samples=300, h=0.12, steps=500),
+    "cpu": replace(_MNIST, loss="mean-square", samples=1000, h=0.05, steps=400),
+    "paper": replace(_FULL, loss="mean-square"),
 }
 CONVERGED: dict[Profile, Training] = {
-    "quick": dataclasses.replace(SQUARE["quick"], h=0.07),
+    "quick": replace(SQUARE["quick"], h=0.07),
+    "cpu": replace(SQUARE["cpu"], h=0.03),
+    "paper": replace(SQUARE["paper"], h=0.03),
 }
 # Its ResNet-18 on CIFAR-10.
 RESNET: dict[Profile, tuple[Training, ...]] = {
     "quick": tuple(
-        Training("digits", 128, "resnet18", width=0.0625, h=h, steps=100, precision="single") for h in (0.02, 0.01)
+        Training("digits", 128, "resnet18", width=0.0625, h=h, steps=80, loss="mean-square", precision="single")
+        for h in (0.02, 0.05)
     ),
+    "cpu": tuple(replace(_RESNET, h=h) for h in (0.03, 0.01)),
+    "paper": tuple(replace(_FULL, model="resnet18", h=h) for h in (0.03, 0.01)),
+}
+
+# What stands in for the paper's data and networks in these.
+STAND_INS_SWEEP: dict[Profile, str] = {
+    "quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG.",
+    "cpu": "1,000 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels.",
+}
+STAND_INS_MLP: dict[Profile, str] = {
+    "quick": "Digits of 8 x 8 pixels stand in for MNIST, and an MLP of 3 x 10 units for one of 3 x 100.",
+    "cpu": "5,000 images of MNIST, with h = 0.1 since λ₀ gets to 27 only on so few.",
+}
+STAND_INS_BOTH: dict[Profile, str] = {
+    "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks.",
+    "cpu": f"{STAND_INS_MLP['cpu']} {STAND_INS_SWEEP['cpu']}",
+}
+STAND_INS_SQUARE: dict[Profile, str] = {
+    "quick": "300 digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the network.",
+    "cpu": "1,000 images of MNIST stand in for CIFAR-10, and an MLP of 3 x 100 units for the network.",
+}
+STAND_INS_RESNET: dict[Profile, str] = {
+    "quick": "128 digits of 8 x 8 pixels stand in for CIFAR-10, with a square loss, on which training stays at the "
+    "edge; a ResNet-18 of a sixteenth of the channels.",
+    "cpu": "1,000 images of CIFAR-10, and a ResNet-18 of a sixteenth of the channels.",
 }
 
 EULER_STEP = 5e-5  # the paper's, for every flow
@@ -49,7 +88,7 @@ class Config:
 
 def trainings(config: Config) -> Sequence[Training]:
     """Returns the trainings that the settings ask for."""
-    return [dataclasses.replace(training, seed=config.seed) for training in config.networks]
+    return [replace(training, seed=config.seed) for training in config.networks]
 
 
 def all_trained(config: Config) -> list[Trained]:
@@ -97,9 +136,9 @@ def costs(runs: Sequence[Trained], more: float = 0, more_by_paper: float = 0) ->
     """
     ours = theirs = 0.0
     for run in runs:
-        anew = top_eigenpairs(run.objective, run.thetas[-1], run.training.directions, tol=run.training.tolerance)
+        anew = top_eigenpairs(run.objective, run.kept[-1], run.training.directions, tol=run.training.tolerance)
         ours += run.cost
-        theirs += len(run.losses) + PRODUCT * len(run.records) * anew.products
+        theirs += len(run.records) + PRODUCT * len(run.records) * anew.products
     return pandas.DataFrame({"ours": [ours + more], "paper": [theirs + more_by_paper]})
 
 

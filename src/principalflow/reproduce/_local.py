@@ -44,8 +44,7 @@ def local_flows(run: Trained, steps: Sequence[int]) -> Local:
     h, objective = run.training.h, run.objective
     records = run.records.set_index("step")
     for step in steps:
-        here, after, theta = records.loc[step], records.loc[step + 1], run.thetas[step]
-        length = np.linalg.norm(run.thetas[step + 1] - theta)
+        here, after, theta = records.loc[step], records.loc[step + 1], run.theta(step)
         row = {
             "step": step,
             "loss": here["loss"],
@@ -58,7 +57,7 @@ def local_flows(run: Trained, steps: Sequence[int]) -> Local:
         eigenpairs = None
         for name, flow in _FLOWS.items():
             spent = Spent()
-            tolerance = _TOLERANCE * length / np.sqrt(theta.size)
+            tolerance = _TOLERANCE * h * here["gradient_norm"] / np.sqrt(theta.size)
             states = solve(counting(flow, objective, spent), theta, [0, h], tolerance, _EVALUATIONS)
             cost, by_paper = cost + spent.cost, by_paper + h / EULER_STEP
             row |= {f"loss_change_{name}": np.nan, f"sharpness_change_{name}": np.nan}

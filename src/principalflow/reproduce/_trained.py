@@ -16,6 +16,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
+from principalflow._checks import NonFiniteError
 from principalflow.descent import descend
 from principalflow.objective import Objective
 from principalflow.record import Record
@@ -44,6 +45,7 @@ class Training:
         tolerance: Their residual, relative to the largest eigenvalue.
         precision: Of the network's numbers.
         chunk: The most samples to evaluate at once; None for all.
+        keep: Every so manieth iterate is kept; descent finds those between again.
         seed: For the starting weights.
     """
 
@@ -58,6 +60,7 @@ class Training:
     tolerance: float = 1e-2
     precision: Literal["single", "double"] = "double"
     chunk: int | None = None
+    keep: int = 1
     seed: int = 0
 
     def objective(self) -> Objective:
@@ -74,20 +77,25 @@ class Trained(NamedTuple):
         training: Its settings.
         objective: The loss.
         records: A row for each step, as `principalflow.Record` has them.
-        thetas: The iterates (steps + 1, D), fewer if it diverged.
-        losses: The loss at each of them.
+        kept: Every so manieth iterate, the start first.
     """
 
     training: Training
     objective: Objective
     records: Table
-    thetas: NDArray
-    losses: NDArray
+    kept: NDArray
 
     @property
     def cost(self) -> float:
         """What it cost, in gradients: steps, and the Hessian products of its eigenpairs."""
-        return len(self.losses) + PRODUCT * float(self.records["products"].sum())
+        return len(self.records) + PRODUCT * float(self.records["products"].sum())
+
+    def theta(self, step: int) -> NDArray:
+        """Returns the iterate after so many steps."""
+        nearest, further = divmod(step, self.training.keep)
+        if not further:
+            return self.kept[nearest]
+        return np.asarray(descend(self.objective, self.kept[nearest], self.training.h, further).thetas[-1])
 
 
 @functools.lru_cache(_IN_MEMORY)
@@ -99,21 +107,14 @@ def trained(training: Training) -> Trained:
         with np.load(file) as saved:
             arrays = dict(saved)
     else:
-        path = descend(
-            objective,
-            objective.theta,
-            training.h,
-            training.steps,
-            Record(k=training.directions, tol=training.tolerance),
-            progress=False,
-        )
-        columns = {name: path.records[name].to_numpy() for name in path.records}
-        columns = {name: column.astype(str) if column.dtype == object else column for name, column in columns.items()}
-        arrays = {**columns, "thetas": np.asarray(path.thetas), "losses": np.asarray(path.losses)}
+        records, kept = _descended(training, objective)
+        columns = {name: column.to_numpy() for name, column in records.items()}
+        arrays = {name: values.astype(str) if values.dtype == object else values for name, values in columns.items()}
+        arrays["kept"] = kept
         if file:
             _save(file, arrays)
-    thetas, losses = arrays.pop("thetas"), arrays.pop("losses")
-    return Trained(training, objective, pandas.DataFrame(arrays), thetas, losses)
+    kept = arrays.pop("kept")
+    return Trained(training, objective, pandas.DataFrame(arrays), kept)
 
 
 @contextlib.contextmanager
@@ -124,6 +125,21 @@ def trainings_in(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _FOLDER.reset(token)
+
+
+def _descended(training: Training, objective: Objective) -> tuple[Table, NDArray]:
+    """Returns the records of all steps, and the iterates to keep; fewer if descent diverges."""
+    take = Record(k=training.directions, tol=training.tolerance).start(objective)
+    theta, rows, kept = objective.theta, [], []
+    for step in range(training.steps + 1):
+        try:
+            rows.append({"step": step, **take(theta, training.h)})
+        except NonFiniteError:
+            break
+        if step % training.keep == 0:
+            kept.append(np.asarray(theta))
+        theta = theta - training.h * objective.gradient(theta)
+    return pandas.DataFrame(rows), np.stack(kept)
 
 
 def _save(file: Path, arrays: dict[str, NDArray]) -> None:

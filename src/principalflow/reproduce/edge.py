@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 
 from principalflow.reproduce._edge import (
     SQUARE,
+    STAND_INS_SWEEP,
     SWEEP,
     Config,
     all_trained,
@@ -100,5 +101,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG."},
+    stand_ins=STAND_INS_SWEEP,
 )

@@ -11,7 +11,7 @@ from jax import lax
 from matplotlib.figure import Figure
 
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._edge import SQUARE
+from principalflow.reproduce._edge import SQUARE, STAND_INS_SQUARE
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._networks import sharpness
@@ -125,5 +125,5 @@ EXPERIMENT = Experiment(
     run=run,
     claims=claims,
     draw=draw,
-    stand_ins={"quick": "Digits of 8 x 8 pixels, and an MLP of 3 x 10 units, with a square loss."},
+    stand_ins=STAND_INS_SQUARE,
 )

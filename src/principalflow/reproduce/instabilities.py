@@ -4,6 +4,7 @@ from matplotlib.figure import Figure
 
 from principalflow.reproduce._edge import (
     MLP,
+    STAND_INS_BOTH,
     SWEEP,
     Config,
     all_trained,
@@ -99,8 +100,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={
-        "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks, at "
-        "two rates."
-    },
+    stand_ins=STAND_INS_BOTH,
 )

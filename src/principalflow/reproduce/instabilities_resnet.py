@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from principalflow.reproduce import _edge
 from principalflow.reproduce._edge import (
     RESNET,
+    STAND_INS_RESNET,
     all_trained,
     area_under_curve,
     cost_claim,
@@ -116,4 +117,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
+    stand_ins=STAND_INS_RESNET,
 )

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _edge
-from principalflow.reproduce._edge import MLP, SWEEP, all_trained, cost_claim, costs, label, trainings
+from principalflow.reproduce._edge import MLP, STAND_INS_BOTH, SWEEP, all_trained, cost_claim, costs, label, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, stack
 from principalflow.reproduce._local import DOWN, UP, agreement, local_flows
@@ -117,8 +117,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={
-        "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks, at "
-        "two rates."
-    },
+    stand_ins=STAND_INS_BOTH,
 )

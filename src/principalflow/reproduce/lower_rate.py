@@ -10,7 +10,7 @@ from principalflow.descent import descend
 from principalflow.record import Record
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import PRODUCT
-from principalflow.reproduce._edge import SWEEP, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._trained import Trained
 
@@ -30,7 +30,7 @@ def run(config: Config) -> Tables:
     (run,) = all_trained(config)
     start, h = _switch(run), run.training.h / config.divisor
     record = Record(k=run.training.directions, tol=run.training.tolerance)
-    after = descend(run.objective, run.thetas[start], h, config.steps, record, progress=False).records
+    after = descend(run.objective, run.theta(start), h, config.steps, record, progress=False).records
     parts = [
         _rows(run.records[run.records["step"] <= start], BEFORE, 0),
         _rows(after, AFTER, start),
@@ -111,5 +111,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG."},
+    stand_ins=STAND_INS_SWEEP,
 )

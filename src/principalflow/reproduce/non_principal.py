@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from principalflow.flows import PrincipalThirdOrder
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import CONTRACTION
-from principalflow.reproduce._edge import RESNET, all_trained, cost_claim, costs, label, trainings
+from principalflow.reproduce._edge import RESNET, STAND_INS_RESNET, all_trained, cost_claim, costs, label, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._trained import Trained
@@ -66,7 +66,7 @@ def draw(config: Config, tables: Tables) -> Figure:
 
 def _terms(run: Trained, every: int) -> Table:
     flow, records = PrincipalThirdOrder(run.training.h), run.records.iloc[:-1:every]
-    terms = [float(np.linalg.norm(flow.non_principal(run.objective, run.thetas[step]))) for step in records["step"]]
+    terms = [float(np.linalg.norm(flow.non_principal(run.objective, run.theta(step)))) for step in records["step"]]
     return pandas.DataFrame(
         {
             "step": records["step"],
@@ -91,4 +91,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
+    stand_ins=STAND_INS_RESNET,
 )

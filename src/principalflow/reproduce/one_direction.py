@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from principalflow.flows import FlippedDirection, NegativeGradient
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import Spent, counting
-from principalflow.reproduce._edge import MLP, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._edge import MLP, STAND_INS_MLP, all_trained, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS
 from principalflow.reproduce._networks import sharpness
@@ -36,8 +36,8 @@ class Config(_edge.Config):
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
     start = _start(run)
-    theta, h = run.thetas[start], run.training.h
-    length = np.linalg.norm(run.thetas[start + 1] - theta)
+    theta, h = run.theta(start), run.training.h
+    length = h * run.records["gradient_norm"][start]
     times = h * np.linspace(0, config.time, config.time * config.looks + 1)
     parts, cost, by_paper = [], 0.0, 0.0
     for name, flow in ((NGF, NegativeGradient()), (FLIPPED, FlippedDirection(rtol=config.tolerance))):
@@ -150,5 +150,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for MNIST, and an MLP of 3 x 10 units for one of 3 x 100."},
+    stand_ins=STAND_INS_MLP,
 )

@@ -4,7 +4,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from principalflow.reproduce._edge import SWEEP, Config, all_trained, cost_claim, costs, label, steps_of, trainings
+from principalflow.reproduce._edge import (
+    STAND_INS_SWEEP,
+    SWEEP,
+    Config,
+    all_trained,
+    cost_claim,
+    costs,
+    label,
+    steps_of,
+    trainings,
+)
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, stack
 
@@ -92,5 +102,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG."},
+    stand_ins=STAND_INS_SWEEP,
 )

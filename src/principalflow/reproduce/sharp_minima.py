@@ -11,7 +11,7 @@ from principalflow.descent import descend
 from principalflow.record import Record
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import PRODUCT
-from principalflow.reproduce._edge import CONVERGED, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._edge import CONVERGED, STAND_INS_SQUARE, all_trained, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 
 LOWER, HIGHER = "lower rate", "higher rate"
@@ -27,7 +27,8 @@ class Config(_edge.Config):
 
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
-    start, last = run.thetas[-1], run.records.iloc[-1]
+    last = run.records.iloc[-1]
+    start = run.theta(int(last["step"]))
     record = Record(k=run.training.directions, tol=run.training.tolerance)
     parts, more = [], 0.0
     for name, h in ((LOWER, run.training.h), (HIGHER, config.h_lambda / last["eigenvalue_0"])):
@@ -123,5 +124,5 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     trainings=trainings,
-    stand_ins={"quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the network."},
+    stand_ins=STAND_INS_SQUARE,
 )

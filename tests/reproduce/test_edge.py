@@ -1,0 +1,57 @@
+import jax
+import numpy as np
+import pandas
+import pytest
+
+from principalflow.reproduce import edge
+from principalflow.reproduce._edge import Config, all_trained, area_under_curve, cost_claim, costs, trainings
+from principalflow.reproduce._trained import Training
+
+CONFIG = Config((Training("digits", 50, "mlp", width=0.02, h=0.1, steps=4),), seed=3)
+
+
+def test_the_area_under_the_curve_is_the_share_of_ordered_pairs():
+    random = np.random.default_rng(0)
+    scores, happened = random.standard_normal(30), random.random(30) < 0.4
+    pairs = [(a > b) + 0.5 * (a == b) for a in scores[happened] for b in scores[~happened]]
+    assert area_under_curve(scores, happened) == pytest.approx(np.mean(pairs))
+
+
+def test_ties_count_half():
+    assert area_under_curve([1, 1, 1], [True, False, True]) == 0.5
+
+
+def test_with_one_outcome_there_is_no_curve():
+    assert np.isnan(area_under_curve([1, 2], [True, True]))
+
+
+def test_the_seed_goes_into_the_trainings():
+    assert [training.seed for training in trainings(CONFIG)] == [3]
+
+
+def test_costs_are_counted_beside_those_of_eigenpairs_that_start_anew():
+    with jax.enable_x64(True):
+        (run,) = all_trained(CONFIG)
+        table = costs([run], more=10, more_by_paper=1000)
+    assert table["ours"].iloc[0] == run.cost + 10
+    assert table["paper"].iloc[0] > 1000 + len(run.records)
+    assert cost_claim(table).measured == table["ours"].iloc[0] / table["paper"].iloc[0]
+
+
+def steps(name, h_lambda, loss_change):
+    rows = {"network": name, "step": range(len(h_lambda)), "h": 0.1, "h_lambda": h_lambda, "loss_change": loss_change}
+    return pandas.DataFrame({**rows, "loss": 1.0})
+
+
+def test_rises_below_the_edge_speak_against_the_claim():
+    config = edge.EXPERIMENT.profiles["quick"]
+    names = [edge.label(training) for training in trainings(config)]
+    costs = pandas.DataFrame({"ours": [1.0], "paper": [2.0]})
+    shares = []
+    for below in (0, 5):
+        h_lambda, change = [1.5] * 10 + [2.1] * 10, [1.0] * below + [-1.0] * (10 - below) + [1.0] * 10
+        tables = {"steps": pandas.concat([steps(name, h_lambda, change) for name in names]), "cost": costs}
+        shares.append(
+            [claim.measured for claim in edge.claims(config, tables) if "rises that are there" in claim.sentence]
+        )
+    assert shares == [[1.0, 1.0], [pytest.approx(2 / 3), pytest.approx(2 / 3)]]
