@@ -1,13 +1,16 @@
+import dataclasses
 import functools
 import json
 import os
 
 import jax
 import pytest
+from matplotlib.figure import Figure
 from reproduce.cases import Config, experiment
 
 from principalflow import reproduce
-from principalflow.reproduce import _run
+from principalflow.reproduce import _run, _trained
+from principalflow.reproduce._trained import Training, trained
 
 
 @pytest.fixture
@@ -136,6 +139,17 @@ def _die_once(marker):
 
 def _note_threads(file):
     file.write_text(os.environ["NPROC"])
+
+
+def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
+    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
+    _run._train(training, "quick", tmp_path)
+    trained.cache_clear()
+    monkeypatch.setattr(_trained, "_descended", None)
+    item = experiment("trained", run=lambda config: {"table": trained(training).records}, claims=lambda *_: [])
+    item = dataclasses.replace(item, draw=lambda *_: Figure())
+    monkeypatch.setattr(_run, "EXPERIMENTS", {"trained": item})
+    assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 3
 
 
 def test_an_experiment_named_twice_runs_once(counting, tmp_path):

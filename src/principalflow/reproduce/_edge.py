@@ -75,6 +75,7 @@ STAND_INS_RESNET: dict[Profile, str] = {
     "cpu": "1,000 images of CIFAR-10, and a ResNet-18 of a sixteenth of the channels.",
 }
 
+_RIGHT_AT_EDGE = 0.1  # of h λ₀ above 2
 EULER_STEP = 5e-5  # the paper's, for every flow
 
 
@@ -99,6 +100,13 @@ def all_trained(config: Config) -> list[Trained]:
 def label(training: Training) -> str:
     """Returns the training's name in figures and claims."""
     return f"{training.data}, {training.loss}, h = {training.h:g}"
+
+
+def at_edge(run: Trained) -> int:
+    """Returns the middle one of the steps right at the edge, away from its spikes; the nearest one if there is none."""
+    distance = (run.training.h * run.records["eigenvalue_0"] - 2).to_numpy()
+    edge = np.flatnonzero((distance > 0) & (distance < _RIGHT_AT_EDGE))
+    return int(edge[len(edge) // 2]) if len(edge) else int(np.abs(distance).argmin())
 
 
 def steps_of(run: Trained, *columns: str) -> Table:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
@@ -10,12 +9,10 @@ from principalflow.descent import descend
 from principalflow.record import Record
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import PRODUCT
-from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
-from principalflow.reproduce._trained import Trained
 
 BEFORE, AFTER = "before", "after"
-_AT_EDGE = 0.1  # of h λ₀ above 2
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Config(_edge.Config):
 
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
-    start, h = _switch(run), run.training.h / config.divisor
+    start, h = at_edge(run), run.training.h / config.divisor
     record = Record(k=run.training.directions, tol=run.training.tolerance)
     after = descend(run.objective, run.theta(start), h, config.steps, record, progress=False).records
     parts = [
@@ -70,13 +67,6 @@ def draw(config: Config, tables: Tables) -> Figure:
     curvature.set_ylim(0, 1.3 * max(highest, 2 / _part(tables, BEFORE)["h"].iloc[0]))
     loss.legend()
     return figure
-
-
-def _switch(run: Trained) -> int:
-    """The middle one of the steps right at the edge, away from its spikes; the nearest one if there is none."""
-    distance = (run.training.h * run.records["eigenvalue_0"] - 2).to_numpy()
-    edge = np.flatnonzero((distance > 0) & (distance < _AT_EDGE))
-    return int(edge[len(edge) // 2]) if len(edge) else int(np.abs(distance).argmin())
 
 
 def _rows(records: Table, name: str, start: int) -> Table:

@@ -9,12 +9,11 @@ from matplotlib.figure import Figure
 from principalflow.flows import FlippedDirection, NegativeGradient
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import Spent, counting
-from principalflow.reproduce._edge import MLP, STAND_INS_MLP, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._edge import MLP, STAND_INS_MLP, all_trained, at_edge, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS
 from principalflow.reproduce._networks import sharpness
-from principalflow.reproduce._solve import solve
-from principalflow.reproduce._trained import Trained
+from principalflow.reproduce._solve import adaptive_or_euler
 
 FLIPPED, NGF = "one direction turned", "NGF"
 _COLOURS = {FLIPPED: "#D55E00", NGF: COLOURS["NGF"]}
@@ -24,18 +23,20 @@ _COLOURS = {FLIPPED: "#D55E00", NGF: COLOURS["NGF"]}
 class Config(_edge.Config):
     """How long the flows are followed, in steps of descent, and how often they are looked at in a step.
 
-    `tolerance` is the solver's, relative to descent's step; `max_evaluations` what it may take.
+    `tolerance` is the adaptive solver's, relative to descent's step, and `max_evaluations` what it may take. Where it
+    gets stuck, as the turned direction jumps where λ₀ meets λ₁, so many of Euler's steps are taken between two looks.
     """
 
-    time: int = 8
-    looks: int = 2
+    time: int = 4
+    looks: int = 4
     tolerance: float = 1e-2
-    max_evaluations: int = 2000
+    max_evaluations: int = 300
+    euler_steps: int = 10
 
 
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
-    start = _start(run)
+    start = at_edge(run)
     theta, h = run.theta(start), run.training.h
     length = h * run.records["gradient_norm"][start]
     times = h * np.linspace(0, config.time, config.time * config.looks + 1)
@@ -44,13 +45,14 @@ def run(config: Config) -> Tables:
         spent = Spent()
         field = counting(flow, run.objective, spent)
         tolerance = config.tolerance * length / np.sqrt(theta.size)
-        states = solve(field, theta, times, tolerance, config.max_evaluations)
+        states, solver = adaptive_or_euler(field, theta, times, tolerance, config.max_evaluations, config.euler_steps)
         cost += spent.cost
         by_paper += times[len(states) - 1] / _edge.EULER_STEP * spent.cost / spent.evaluations
         parts.append(
             pandas.DataFrame(
                 {
                     "flow": name,
+                    "solver": solver,
                     "step": times[: len(states)] / h,
                     "loss": [float(run.objective.value(state)) for state in states],
                     "sharpness": sharpness(run.objective, states),
@@ -75,7 +77,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             float(flipped["loss"].max()) / start,
             ">",
             2,
-            note=f"The flow was followed for {flipped['step'].iloc[-1]:.3g} of {config.time} steps.",
+            note=f"Solver: {flipped['solver'].iloc[0]}; it was followed for {flipped['step'].iloc[-1]:.3g} of {config.time} "
+            "steps.",
         ),
         Claim(
             "From the same point the NGF lowers it: its last value over the one at the start",
@@ -121,14 +124,6 @@ def draw(config: Config, tables: Tables) -> Figure:
     _edge.draw_threshold(curvature, training.h)
     loss.legend()
     return figure
-
-
-def _start(run: Trained) -> int:
-    """The step at the edge from which the loss first rises; the sharpest one if it never does."""
-    records = run.records.iloc[:-1]
-    h_lambda = run.training.h * records["eigenvalue_0"]
-    rises = records.loc[(h_lambda > 2) & (records["loss_change"] > 0), "step"]
-    return int(rises.iloc[0]) if len(rises) else int(records["step"][h_lambda.idxmax()])
 
 
 def _of(tables: Tables, name: str) -> Table:
