@@ -77,8 +77,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             float(flipped["loss"].max()) / start,
             ">",
             2,
-            note=f"Solver: {flipped['solver'].iloc[0]}; it was followed for {flipped['step'].iloc[-1]:.3g} of {config.time} "
-            "steps.",
+            note=f"It was followed for {flipped['step'].iloc[-1]:.3g} of {config.time} steps; the solver was "
+            f"{flipped['solver'].iloc[0]}.",
         ),
         Claim(
             "From the same point the NGF lowers it: its last value over the one at the start",
