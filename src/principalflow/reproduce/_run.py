@@ -178,23 +178,22 @@ def _results(
     waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
 ) -> Iterator[Result]:
     """Yields results as they are finished and saved."""
-    if jobs == 1 or len(waiting) < 2:
+    jobs = min(jobs, len(waiting))
+    if jobs < 2:
         for experiment, config in waiting:
             yield _run_and_save(experiment, profile, config, out)
         return
-    with _threads_each(jobs):
-        yield from _in_processes(waiting, profile, out, jobs, prepare)
+    yield from _in_processes(waiting, profile, out, jobs, prepare)
 
 
 def _in_processes(
     waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
 ) -> Iterator[Result]:
-    left = []
-    with ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
-        tasks = {}
-        for experiment, config in waiting[::-1]:  # the last ones take longest: begun first, they leave nobody idle
-            tasks[pool.submit(_run_elsewhere, experiment.id, profile, config, out)] = experiment, config
+    left, tasks = [], {}
+    with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
         try:
+            for experiment, config in waiting[::-1]:  # the last ones take longest: begun first, they leave nobody idle
+                tasks[pool.submit(_run_elsewhere, experiment.id, profile, config, out)] = experiment, config
             for task in as_completed(tasks):
                 experiment, config = tasks[task]
                 error = task.exception()
@@ -222,7 +221,7 @@ def _threads_each(jobs: int) -> Iterator[None]:
         yield
     finally:
         for name in names:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 def _run_elsewhere(name: str, profile: Profile, config: Any, out: Path) -> None:
