@@ -39,6 +39,8 @@ def test_one_output_gives_the_logistic_loss():
 
 
 def test_an_area_without_starts_leaves_its_claims_unmeasured(errors):
-    claims = EXPERIMENT.claims(CONFIG, {"errors": errors[errors["area"] == STABLE]})
+    tables = {"errors": errors[errors["area"] == STABLE]}
+    claims = EXPERIMENT.claims(CONFIG, tables)
     assert [np.isnan(claim.measured) for claim in claims] == [False, True, True]
     assert "none" in claims[1].note
+    assert EXPERIMENT.draw(CONFIG, tables).axes[1].get_title() == "edge of stability: no starts"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import principalflow as pf
+from principalflow.reproduce import _cost
 from principalflow.reproduce._cost import COMPLETED, STUCK, measure
 from principalflow.reproduce._flows import named
 from principalflow.reproduce._solve import EULER
@@ -54,6 +55,13 @@ def test_where_the_principal_branch_is_stuck_eulers_steps_go_on_for_two_steps(va
     assert stuck["evaluations"].tolist() == [10 + 200, 200, 0]
     # log(1 - h lambda) = -0.22 + i pi, squared over twice the number of steps: the relative error of Euler's method
     assert stuck["relative_error"].iloc[0] < 0.03
+
+
+def test_where_eulers_steps_run_away_a_flow_ends(valley, monkeypatch):
+    monkeypatch.setattr(_cost, "euler", lambda field, theta, times, steps: [theta])
+    stuck = measure(valley, [1.0, 1.0], H, 2, named(H, ("PF, principal branch",)), 1e-4, 4, euler_steps=20)
+    assert stuck["status"].tolist() == [STUCK]
+    assert np.isnan(stuck["relative_error"]).all()
 
 
 def test_a_flow_that_is_followed_within_its_tolerance_is_completed(table):

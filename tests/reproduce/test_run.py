@@ -124,11 +124,13 @@ def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
     assert [result.error for result in results] == ["", ""]
 
 
-def test_experiments_that_run_together_share_the_cores(tmp_path):
-    prepare = functools.partial(_note_threads, tmp_path / "threads")
-    reproduce.run_all(["coefficients", "z-square"], "quick", tmp_path, jobs=2, prepare=prepare)
+@pytest.mark.parametrize("name", ["NPROC", "OPENBLAS_NUM_THREADS"])
+def test_experiments_that_run_together_share_the_cores(name, tmp_path, monkeypatch):
+    monkeypatch.delenv(name, raising=False)
+    prepare = functools.partial(_note_threads, tmp_path / "threads", name)
+    run_all(tmp_path, ["coefficients", "z-square"], jobs=2, prepare=prepare)
     assert (tmp_path / "threads").read_text() == str(max(1, os.cpu_count() // 2))
-    assert "NPROC" not in os.environ
+    assert name not in os.environ
 
 
 def _die_once(marker):
@@ -137,8 +139,8 @@ def _die_once(marker):
         os._exit(1)
 
 
-def _note_threads(file):
-    file.write_text(os.environ["NPROC"])
+def _note_threads(file, name):
+    file.write_text(os.environ[name])
 
 
 def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):

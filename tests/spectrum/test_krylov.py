@@ -42,6 +42,13 @@ def test_the_estimate_is_above_the_error_on_a_network(objective):
         assert jnp.linalg.norm(result.vector - expected) <= result.error * jnp.linalg.norm(expected) + 1e-13
 
 
+def test_the_basis_stays_orthogonal_where_the_spectrum_is_on_one_side_of_zero():
+    values = jnp.linspace(0.2, 1, 60)
+    f = lambda x: jnp.log(jnp.abs(1 - 1.5 * x)) / x  # noqa: E731
+    result = pf.spectrum.apply(pf.functions.quadratic(jnp.diag(values)), jnp.zeros(60), f, jnp.ones(60))
+    assert jnp.linalg.norm(result.vector - f(values)) <= 1e-7 * jnp.linalg.norm(f(values))
+
+
 def test_a_looser_tolerance_costs_fewer_products(objective):
     v = jnp.asarray(RANDOM.standard_normal(objective.theta.size))
     products = [

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+import jax.numpy as jnp
 import numpy as np
 import pandas
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ PRODUCT, CONTRACTION, COMPLEX = 2, 4, 4
 COMPLETED, STUCK = "completed", "stuck"
 # Euler's steps are dear: where they are needed, they are made for so many steps of descent.
 _STEPS_BY_EULER = 2
+# The part of its evaluations that the adaptive solver may take on the principal branch: more than a smooth path needs.
+_SHARE_OF_JUMPING = 4
 
 
 @dataclass
@@ -53,8 +56,8 @@ def measure(
         flows: Flows by name.
         tolerance: Of the solver, relative to the length of descent's step.
         max_evaluations: A flow that asks for more of them within one step ends there. The principal branch, which does
-            so wherever it jumps, is followed by Euler's steps instead, in the paper's way, but only in the first two
-            steps of descent; the evaluations that were in vain count.
+            so wherever it jumps, has a quarter of them. It is then followed by Euler's steps, in the paper's way, but
+            only in the first two steps of descent; the evaluations that were in vain count.
         euler_steps: How many of them make one step of descent. Each turns by pi over their number at the edge, so that
             their own relative error is about 5 over their number. Only the principal branch needs them.
 
@@ -77,9 +80,9 @@ def _follow(
     flow: Flow, objective: Objective, path: NDArray, h: float, tolerance: float, max_evaluations: int, euler_steps: int
 ) -> Iterator[dict]:
     jumps = isinstance(flow, Principal) and flow.branch == "principal"
-    if jumps:  # where it does not, it takes no more than the other flows; where it does, any number is in vain
-        max_evaluations //= 4
-    theta, status = path[0].astype(complex if flow.is_complex else float), COMPLETED
+    if jumps:  # where it does, any number is in vain
+        max_evaluations //= _SHARE_OF_JUMPING
+    theta, status = np.asarray(flow.start(objective, jnp.asarray(path[0]))), COMPLETED
     for step, (before, after) in enumerate(pairwise(path)):
         spent = Spent()
         field = counting(flow, objective, spent)
@@ -88,8 +91,10 @@ def _follow(
         atol = tolerance * length / np.sqrt(theta.size)
         states = solve(field, theta, [0, h], atol, max_evaluations if status == COMPLETED else 0)
         if len(states) == 1:
-            status = EULER if jumps and step < _STEPS_BY_EULER else STUCK
-            states = euler(field, theta, [0, h], euler_steps) if status == EULER else [np.full_like(theta, np.nan)]
+            status = EULER if jumps and euler_steps and step < _STEPS_BY_EULER else STUCK
+            states = euler(field, theta, [0, h], euler_steps) if status == EULER else states
+        if len(states) == 1:  # nor did Euler's steps stay finite
+            status, states = STUCK, [np.full_like(theta, np.nan)]
         theta = states[-1]
         error = np.linalg.norm(theta - after)
         yield {"error": error, "relative_error": error / length, **vars(spent), "status": status}

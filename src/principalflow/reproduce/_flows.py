@@ -79,11 +79,11 @@ def follow(
     path = descend(objective, theta, h, steps)
     parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h).assign(solver="")]
     times = np.linspace(0, steps * h, steps * saves + 1)
-    tolerance = _TOLERANCE * float(np.linalg.norm(path.thetas[1] - path.thetas[0]))
+    tolerance = _TOLERANCE * h * float(np.linalg.norm(objective.gradient(theta)))
     for name, flow in named(h, flows).items():
         start = np.asarray(flow.start(objective, path.thetas[0]))
         field, most = field_of(flow, objective), steps * _EVALUATIONS
-        thetas, solver = adaptive_or_euler(field, start, times, tolerance, most, _EULER_STEPS // saves, DOP853)
+        thetas, solver = adaptive_or_euler(field, start, times, tolerance, most, -(-_EULER_STEPS // saves), DOP853)
         parts.append(_rows(objective, name, times[: len(thetas)], thetas, h).assign(solver=solver))
     return pandas.concat(parts, ignore_index=True)
 

@@ -67,7 +67,7 @@ class Result:
     def save(self, out: Path) -> "Result":
         """Returns the result, saved below `out` as a whole; what was there before is replaced."""
         folder = out / self.profile / self.experiment.id
-        unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+        unfinished = folder.with_name(f".{folder.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)  # a killed process may have left it
         unfinished.mkdir(parents=True)
         try:
@@ -152,7 +152,10 @@ def _digest() -> str:
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """Returns settings as they were: JSON has lists where they have tuples, and objects where they have dataclasses."""
+    """Returns settings as they were: JSON has lists where they have tuples, and objects where they have dataclasses.
+
+    A tuple's items are of one kind.
+    """
     if dataclasses.is_dataclass(kind):
         kinds = get_type_hints(kind)
         return kind(**{name: _typed(kinds[name], item) for name, item in value.items()})  # pyright: ignore

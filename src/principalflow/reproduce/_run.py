@@ -180,19 +180,19 @@ def _results(
     waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
 ) -> Iterator[Result]:
     """Yields results as they are finished and saved."""
-    if jobs == 1 or len(waiting) < 2:
+    jobs = min(jobs, len(waiting))
+    if jobs < 2:
         for experiment, config in waiting:
             yield _run_and_save(experiment, profile, config, out)
         return
-    with _threads_each(jobs):
-        yield from _in_processes(waiting, profile, out, jobs, prepare)
+    yield from _in_processes(waiting, profile, out, jobs, prepare)
 
 
 def _in_processes(
     waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
 ) -> Iterator[Result]:
     left, tasks = [], {}
-    with ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
+    with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
         try:
             trainings = dict.fromkeys(training for item, config in waiting for training in item.trainings(config))
             made = [pool.submit(_train, training, profile, out) for training in trainings]
@@ -231,7 +231,7 @@ def _threads_each(jobs: int) -> Iterator[None]:
         yield
     finally:
         for name in names:
-            del os.environ[name]
+            os.environ.pop(name, None)
 
 
 def _train(training: Training, profile: Profile, out: Path) -> None:

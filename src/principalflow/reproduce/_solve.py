@@ -84,6 +84,8 @@ def solve(
 ) -> NDArray:
     """Returns where an adaptive solver gets at these times, the first of them 0; fewer states if it gets stuck."""
     left, states = iter(range(most)), [theta]
+    if len(times) == 1:
+        return np.array(states)
 
     def bounded(time: float, theta: NDArray) -> NDArray:
         if next(left, None) is None:
@@ -92,7 +94,7 @@ def solve(
 
     try:
         with np.errstate(all="ignore"):  # a step that overflows is rejected
-            run = solver(bounded, 0.0, theta, times[-1], first_step=times[1], rtol=_FINEST, atol=tolerance)
+            run = solver(bounded, 0.0, theta, times[-1], first_step=times[1] - times[0], rtol=_FINEST, atol=tolerance)
             while run.status == "running":
                 run.step()
                 passed = [time for time in times[len(states) :] if time <= run.t]

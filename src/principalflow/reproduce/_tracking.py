@@ -67,7 +67,7 @@ def errors_from(start: Start, objective: Objective, h: float, steps: int, euler_
     tolerance = _TOLERANCE * lengths[0] / np.sqrt(start.theta.size)  # shared by all entries
     solutions: dict[str, tuple[NDArray, str]] = {}
     for name, flow in named(h, FLOWS).items():
-        most = steps * _EVALUATIONS
+        most = steps * _EVALUATIONS if isinstance(flow, Principal) else 100 * steps * _EVALUATIONS
         if name == PRINCIPAL:
             if h * start.sharpness < 1:
                 solutions[name] = solutions["PF"]

@@ -33,7 +33,7 @@ def run(config: Config) -> Tables:
         step = theta - h * objective.gradient(theta)
         for order in config.orders:
             field = field_of(BackwardError(h, order=order), objective)
-            end = solve(field, np.asarray(theta), [0, h], 1e-16, 10_000, DOP853)[-1]
+            _, end = solve(field, np.asarray(theta), [0, h], 1e-16, 10_000, DOP853)
             errors.append((order, h, float(np.linalg.norm(end - step))))
         for order, (name, kind) in NAMED.items():
             gap = BackwardError(h, order=order).field(objective, theta) - kind(h).field(objective, theta)

@@ -86,6 +86,9 @@ def draw(config: Config, tables: Tables) -> Figure:
     axes = figure.subplots(1, 2)
     for ax, area in zip(axes, (STABLE, EDGE), strict=True):
         errors = _area(tables, area)
+        if errors.empty:
+            ax.set_title(f"{area}: no starts")
+            continue
         draw_errors(ax, errors)
         low, high = errors["h_lambda"].min(), errors["h_lambda"].max()
         ax.set_title(rf"{area}: $h$ = {errors['h'].iloc[0]:g}, $h\lambda_0$ from {low:.2f} to {high:.2f}")
@@ -105,8 +108,8 @@ def _ratio(errors: Table, flow: str, other: str, step: int) -> float:
 
 
 def _of_starts(errors: Table, step: int) -> str:
-    rows = errors[errors["step"] == step].pivot(index="h_lambda", columns="flow", values="error")
-    ratios = (f"{one['IGR flow'] / one['PF']:.2g} (h λ₀ = {h_lambda:.2f})" for h_lambda, one in rows.iterrows())
+    rows = errors[errors["step"] == step].pivot(index=["h_lambda", "start"], columns="flow", values="error")
+    ratios = (f"{one['IGR flow'] / one['PF']:.2g} (h λ₀ = {h_lambda:.2f})" for (h_lambda, _), one in rows.iterrows())
     return f"By start: {', '.join(ratios) or 'none'}."
 
 
@@ -129,9 +132,11 @@ def _logistic(network: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
 def _starts(config: Config, objective: Objective, area: str, h: float) -> dict[int, Start]:
     """Returns starts in this area by their steps of training."""
     steps = np.arange(10, config.training_steps + 1, 10)
-    thetas = descend(objective, objective.theta, h, config.training_steps).thetas[steps]
+    path = descend(objective, objective.theta, h, config.training_steps).thetas
+    steps = steps[steps < len(path)]
+    thetas = path[steps]
     values = sharpness(objective, thetas)
-    inside = np.flatnonzero((h * values < 2) == (area == STABLE))
+    inside = np.flatnonzero(np.isfinite(values) & ((h * values < 2) == (area == STABLE)))
     chosen = np.unique(np.linspace(0, len(inside) - 1, config.starts).round().astype(int)) if len(inside) else []
     return {int(steps[i]): Start(thetas[i], float(values[i])) for i in inside[chosen]}
 

@@ -222,8 +222,8 @@ def _network(hidden: tuple[int, ...], inputs: NDArray, targets: NDArray, seed: i
 
 
 def _krylov_within(tolerance: float, most: int, flow: SpectralFlow) -> SpectralFlow:
-    """Makes the Krylov method ten times as exact as the solver, with as many products at most."""
-    return dataclasses.replace(flow, rtol=tolerance / 10, max_products=most) if isinstance(flow, Principal) else flow
+    """Makes the Krylov method five times as exact as the solver, with as many products at most."""
+    return dataclasses.replace(flow, rtol=tolerance / 5, max_products=most) if isinstance(flow, Principal) else flow
 
 
 def _sharpness(objective: Objective, theta: Any) -> float:
@@ -311,7 +311,7 @@ _ADVICE = (
 
 
 def _out_of_order(errors: Table) -> str:
-    worse = errors.diff().iloc[1:].gt(0)
+    worse = ~errors.diff().iloc[1:].lt(0)
     return "; ".join(f"{name}, {flow}" for name in worse for flow in worse.index[worse[name]]) or "nowhere"
 
 

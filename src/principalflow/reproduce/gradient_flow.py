@@ -22,7 +22,7 @@ _TOLERANCE, _EVALUATIONS = 1e-5, 200
 class Config:
     """Data and network, descent's rate and steps, and how often it is looked at; `width` multiplies 3 layers of 100.
 
-    `chunk` is how many samples are evaluated at once, 0 for all.
+    `chunk` is how many samples are evaluated at once, None for all.
     """
 
     data: str
@@ -31,12 +31,12 @@ class Config:
     h: float
     steps: int
     every: int
-    chunk: int = 0
+    chunk: int | None = None
     seed: int = 0
 
 
 def run(config: Config) -> Tables:
-    objective = classifier(config.data, config.samples, "mlp", config.width, config.seed, config.chunk or None)
+    objective = classifier(config.data, config.samples, "mlp", config.width, config.seed, config.chunk)
     steps, descent = map(list, zip(*iterates(objective, config.h, config.steps, config.every), strict=True))
     times = config.h * np.array(steps)
     field, start = field_of(NegativeGradient(), objective), np.asarray(objective.theta)
@@ -64,6 +64,7 @@ def run(config: Config) -> Tables:
 def claims(config: Config, tables: Tables) -> list[Claim]:
     descent, flow = (_path(tables, name) for name in (DESCENT, NGF))
     at_descent, at_flow = (config.h * path["sharpness"].to_numpy() for path in (descent, flow))
+    complete = len(flow) == len(descent)  # if not, the flow's solver gave up
     relative = (tables["errors"]["error"] / descent["moved"]).to_numpy()
     reached = at_descent >= 2
     edge = int(np.argmax(reached)) if reached.any() else len(reached)
@@ -79,7 +80,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         ),
         Claim(
             "After that it doesn't: the distance at the end, over the one when λ₀ reached 2/h",
-            tables["errors"]["error"].iloc[-1] / tables["errors"]["error"].get(edge, np.nan),
+            tables["errors"]["error"].iloc[-1] / tables["errors"]["error"].get(edge, np.nan) if complete else np.nan,
             ">",
             2,
         ),
@@ -92,7 +93,10 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             note="With the cross-entropy λ₀ falls again, along the flow too, once the samples are fit.",
         ),
         Claim(
-            "At the end λ₀ is larger along the NGF than along descent: the ratio", at_flow[-1] / at_descent[-1], ">", 1
+            "At the end λ₀ is larger along the NGF than along descent: the ratio",
+            at_flow[-1] / at_descent[-1] if complete else np.nan,
+            ">",
+            1,
         ),
         Claim(
             "Descent's λ₀ settles at 2/h: how far the mean of hλ₀/2 over the last third is from 1",

@@ -20,9 +20,9 @@ _PRODUCTS_PER_CHECK = 4
 # of which each is compiled.
 _ROOM, _MOST_ROOMS = 32, 3
 # Vectors of the basis that a new one is made orthogonal to at once, while they are in the cache; only those that are
-# there take part. Where less than a tenth of it is left, rounding may have left more than orthogonality allows, and it
-# is made orthogonal again ("twice is enough").
-_ROWS, _CANCELLED = 8, 0.1
+# there take part. Where more is taken away than is left, what the basis lacks in orthogonality would grow from vector
+# to vector, so it is made orthogonal again ("twice is enough").
+_ROWS, _CANCELLED = 16, 0.5**0.5
 
 
 class Applied(eqx.Module):
@@ -179,7 +179,7 @@ def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: 
         w, column = lax.cond(cancelled, lambda: _orthogonal(basis, k, once, column), lambda: (once, column))
         below = jnp.linalg.norm(w)
         # The Krylov space is exhausted: what is left is rounding, and the result is exact.
-        below = jnp.where(below > 100 * eps * jnp.linalg.norm(column), below, 0)
+        below = jnp.where(below <= 100 * eps * jnp.linalg.norm(column), 0, below)  # NaN stays
         basis = basis.at[k + 1].set(w / jnp.where(below > 0, below, 1) * (below > 0))
         return basis, T.at[:, k].set(column.at[k + 1].add(below))
 
