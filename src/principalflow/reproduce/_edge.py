@@ -16,7 +16,6 @@ from principalflow.spectrum import top_eigenpairs
 _DIGITS = Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=300)
 _MNIST = Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, precision="single")
 _VGG = Training("cifar10", 1000, "vgg11", width=0.0625, h=0.05, steps=150, precision="single", chunk=500)
-_RESNET = Training("cifar10", 1000, "resnet18", width=0.0625, h=0.03, steps=100, precision="single", chunk=500)
 _FULL = Training("cifar10", 50_000, "vgg16", width=1.0, h=0.05, steps=3000, precision="single", chunk=1000, keep=100)
 
 # The paper's VGG on CIFAR-10 at three rates.
@@ -31,27 +30,12 @@ MLP: dict[Profile, Training] = {
     "cpu": _MNIST,
     "paper": replace(_MNIST, samples=60_000, h=0.05, steps=3000, chunk=10_000, keep=100),
 }
-# A square loss, along which the curvature stays at the edge, and at a rate below, where it comes near a minimum.
+# A square loss, along which the curvature stays at the edge.
 SQUARE: dict[Profile, Training] = {
     "quick": replace(_DIGITS, loss="mean-square", samples=300, h=0.12, steps=500),
     "cpu": replace(_MNIST, loss="mean-square", samples=1000, h=0.05, steps=400),
     "paper": replace(_FULL, loss="mean-square"),
 }
-CONVERGED: dict[Profile, Training] = {
-    "quick": replace(SQUARE["quick"], h=0.07),
-    "cpu": replace(SQUARE["cpu"], h=0.03),
-    "paper": replace(SQUARE["paper"], h=0.03),
-}
-# Its ResNet-18 on CIFAR-10.
-RESNET: dict[Profile, tuple[Training, ...]] = {
-    "quick": tuple(
-        Training("digits", 128, "resnet18", width=0.0625, h=h, steps=80, loss="mean-square", precision="single")
-        for h in (0.02, 0.05)
-    ),
-    "cpu": tuple(replace(_RESNET, h=h) for h in (0.03, 0.01)),
-    "paper": tuple(replace(_FULL, model="resnet18", h=h) for h in (0.03, 0.01)),
-}
-
 # What stands in for the paper's data and networks in these.
 STAND_INS_SWEEP: dict[Profile, str] = {
     "quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG.",
@@ -65,16 +49,6 @@ STAND_INS_BOTH: dict[Profile, str] = {
     "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks.",
     "cpu": f"{STAND_INS_MLP['cpu']} {STAND_INS_SWEEP['cpu']}",
 }
-STAND_INS_SQUARE: dict[Profile, str] = {
-    "quick": "300 digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the network.",
-    "cpu": "1,000 images of MNIST stand in for CIFAR-10, and an MLP of 3 x 100 units for the network.",
-}
-STAND_INS_RESNET: dict[Profile, str] = {
-    "quick": "128 digits of 8 x 8 pixels stand in for CIFAR-10, with a square loss, on which training stays at the "
-    "edge; a ResNet-18 of a sixteenth of the channels.",
-    "cpu": "1,000 images of CIFAR-10, and a ResNet-18 of a sixteenth of the channels.",
-}
-
 _RIGHT_AT_EDGE = 0.1  # of h λ₀ above 2
 EULER_STEP = 5e-5  # the paper's, for every flow
 

@@ -55,7 +55,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
                 )
             )
     increases = steps[steps["loss_change"] > 0]
-    for loss, rows in increases.groupby(increases["network"].str.split(", ").str[1]):
+    losses = {label(training): training.loss for training in trainings(config)}
+    for loss, rows in increases.groupby(increases["network"].map(losses)):
         found.append(
             Claim(
                 f"{loss}: the loss rises where λ₀ > 2/h: share of the {len(rows)} rises that are there",

@@ -21,7 +21,7 @@ _STYLES = {"": (DESCENT, COLOURS[DESCENT]), DOWN: ("NGF", COLOURS["NGF"]), UP: (
 
 @dataclass(frozen=True)
 class Config(_edge.Config):
-    """Flows start at consecutive steps, `early` ones from the start and as many around the first rise of the loss."""
+    """Flows start at consecutive steps: so many around the first rise of the loss, and half as many from the start."""
 
     window: int = 30
 
@@ -55,7 +55,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
                 ">=",
                 0.9,
                 note="Large is taken to mean that it outweighs the other directions: by the PF the loss should rise. "
-                f"With the NGF descent agrees in {agreement(unstable, quantity, DOWN):.2f} of them.",
+                f"With the NGF descent agrees in {agreement(unstable, quantity, DOWN):.2f} of them. The medians of the "
+                f"change: {_medians(unstable, quantity)}.",
             ),
         ]
     return [
@@ -84,6 +85,11 @@ def draw(config: Config, tables: Tables) -> Figure:
             ax.set_xlabel("step of descent (the places are not to scale)")
         loss.legend()
     return figure
+
+
+def _medians(changes: Table, quantity: str) -> str:
+    middle = {name: changes[f"{quantity}_{flow}" if flow else quantity].median() for flow, (name, _) in _STYLES.items()}
+    return ", ".join(f"{name} {value:.3g}" for name, value in middle.items())
 
 
 def _steps(config: Config, records: Table) -> list[int]:

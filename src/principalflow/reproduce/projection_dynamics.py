@@ -46,7 +46,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             share(above["growth"] > 1),
             ">=",
             0.9,
-            note="By the PF it grows by |1 − hλ₀|, which is next to 1 near the edge.",
+            note="By the PF it grows by |1 − hλ₀|, which is next to 1 near the edge. Further up λ₀ and u₀ change within "
+            f"the step: there (hλ₀ > 2.5) the median error is {_error_above(rows, 2.5):.2g} of its size before.",
         ),
         Claim(
             f"Near 2/h (|hλ₀ − 2| < {NEAR}) the PF predicts it closely: the median error over the size before the step",
@@ -89,6 +90,10 @@ def draw(config: Config, tables: Tables) -> Figure:
         ax.axvline(2, color="grey", linestyle="--", linewidth=0.8)
         ax.set_xlabel(r"$h\lambda_0$")
     return figure
+
+
+def _error_above(rows: Table, h_lambda: float) -> float:
+    return float(rows.loc[rows["h_lambda"] > h_lambda, "error"].median())
 
 
 def _grown(tables: Tables) -> Table:
