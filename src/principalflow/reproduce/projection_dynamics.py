@@ -46,8 +46,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             share(above["growth"] > 1),
             ">=",
             0.9,
-            note="By the PF it grows by |1 − hλ₀|, which is next to 1 near the edge. Further up λ₀ and u₀ change within "
-            f"the step: there (hλ₀ > 2.5) the median error is {_error_above(rows, 2.5):.2g} of its size before.",
+            note="By the PF it grows by |1 − hλ₀|, which is next to 1 near the edge. Further up λ₀ and u₀ change "
+            f"within the step: there (hλ₀ > 2.5) the median error is {_error_above(rows, 2.5):.2g} of its size before.",
         ),
         Claim(
             f"Near 2/h (|hλ₀ − 2| < {NEAR}) the PF predicts it closely: the median error over the size before the step",
