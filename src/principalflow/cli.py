@@ -105,7 +105,10 @@ def run_experiments(arguments: list[str]) -> int:
             jobs: How many experiments run at the same time.
         """
         if list:
-            print("\n".join(f"{name:22} {item.title}" for name, item in reproduce.EXPERIMENTS.items()))
+            rows = [
+                (name, item.title, item.figure or "beyond the paper") for name, item in reproduce.EXPERIMENTS.items()
+            ]
+            print("\n".join(f"{name:22} {title} ({figure})" for name, title, figure in rows))
             return 0
         prepare = functools.partial(_prepare, "float64")
         prepare()

@@ -151,8 +151,8 @@ def test_a_failed_run_shows_why(seen):
 def test_settings_and_the_command_are_those_of_the_run(seen):
     assert seen["settings"][:4] == ["0.5, 1e-05", "(1, 2), (3, 4.5)", "no", "0"]
     assert seen["commands"] == [
-        "principalflow reproduce made-up --profile quick",
-        "principalflow reproduce failing --profile cpu --seed 3",
+        "principalflow reproduce made-up --profile quick --again",
+        "principalflow reproduce failing --profile cpu --again --seed 3",
     ]
 
 

@@ -199,6 +199,18 @@ def test_redrawing_runs_nothing(counting, tmp_path):
     assert counting.run.runs == 1
 
 
+def test_redrawing_without_names_draws_what_is_there(counting, tmp_path):
+    run_all(tmp_path)
+    _, said = run_all(tmp_path, (), redraw=True)
+    assert "counting: drawn again" in said
+    assert "other" not in said
+
+
+def test_a_seed_that_makes_no_difference_is_said(tmp_path):
+    _, said = run_all(tmp_path, ["coefficients"], seed=3)
+    assert "The seed makes no difference to coefficients." in said
+
+
 def test_redrawing_needs_something_to_draw(counting, tmp_path):
     with pytest.raises(ValueError, match=r"redraw needs a finished counting in .*: there is none"):
         run_all(tmp_path, redraw=True)

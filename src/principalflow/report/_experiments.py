@@ -98,7 +98,8 @@ def _section(result: "Result") -> Section:
         anchor=f"{experiment.id}-{profile}" + (f"-{seed}" if seeded else ""),
         time=_duration(result.seconds),
         stand_in=experiment.stand_ins.get(profile, ""),
-        command=f"principalflow reproduce {experiment.id} --profile {profile}" + (f" --seed {seed}" if seeded else ""),
+        command=f"principalflow reproduce {experiment.id} --profile {profile} --again"
+        + (f" --seed {seed}" if seeded else ""),
         claims=[_claim(claim) for claim in result.claims],
         settings={name.replace("_", " "): _setting(value) for name, value in vars(config).items()},
         about_settings=_first_paragraph(config),

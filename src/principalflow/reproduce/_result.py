@@ -41,10 +41,10 @@ class Result:
         made_by: The version, and a digest of the package's code.
     """
 
-    experiment: Experiment
+    experiment: Experiment = field(repr=False)
     profile: Profile
     config: Any
-    tables: Tables
+    tables: Tables = field(repr=False)
     claims: Sequence[Claim]
     seconds: float
     error: str = ""

@@ -88,7 +88,8 @@ def run_all(
         out: The folder.
         seed: As for `run`.
         again: As for `run`.
-        redraw: Draw, and check the claims, from the saved tables, without running anything.
+        redraw: Draw, and check the claims, from the saved tables, without running anything; without `ids`, all that
+            is there.
         jobs: How many experiments to run at the same time, in so many processes.
         prepare: Called first in each of these processes; picklable.
         say: Is told how it goes, a sentence at a time.
@@ -108,13 +109,18 @@ def run_all(
         >>> [result.experiment.id for result in results]
         ['coefficients']
     """
-    chosen = [_settings(name, profile, seed) for name in dict.fromkeys(ids) or EXPERIMENTS]
+    ids = dict.fromkeys(ids)
+    chosen = [_settings(name, profile, seed) for name in ids or EXPERIMENTS]
     jobs = _checks.whole("jobs", jobs, least=1)
     out = _writable(Path(out))
     if redraw:
-        for saved in [_drawable(out, experiment, profile) for experiment, _ in chosen]:
+        there = [item for item, _ in chosen if ids or load(out, item, profile, by_any_code=True)[0]]
+        for saved in [_drawable(out, experiment, profile) for experiment in there]:
             say(f"{saved.experiment.id}: drawn again; {_told(_redrawn(saved, out))}.")
         return collect(out, say, by_any_code=True)
+    seedless = [experiment.id for experiment, config in chosen if not hasattr(config, "seed")]
+    if seed is not None and seedless:
+        say(f"The seed makes no difference to {', '.join(seedless)}.")
     waiting = []
     for experiment, config in chosen:
         saved, why = _finished(out, experiment, profile, config)
@@ -124,6 +130,8 @@ def run_all(
         if why:
             say(f"{experiment.id}: {why}, so it runs again.")
         waiting.append((experiment, config))
+    if waiting:
+        say(f"Running {', '.join(experiment.id for experiment, _ in waiting)}.")
     for number_done, result in enumerate(_results(waiting, profile, out, jobs, prepare), 1):
         line = f"{result.experiment.id}: {result.seconds:.1f} s; {_told(result)}"
         say(f"[{number_done}/{len(waiting)}] {line}.")

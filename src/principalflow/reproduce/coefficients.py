@@ -82,7 +82,8 @@ EXPERIMENT = Experiment(
     figure="Figure r_plot and table 1, section 3.1",
     paper_says=(
         "Every flow here moves along each eigenvector of the Hessian with a coefficient that depends on h λ alone. The "
-        "NGF's is −1 and the IGR flow's only more negative, so both always go downhill. The principal flow's is "
+        "NGF's is −1 and the IGR flow's, where the curvature is positive, only more negative, so both go downhill "
+        "there. The principal flow's is "
         "log(1 − h λ)/(h λ): it is complex from h λ = 1 on, which makes it oscillate, and its real part turns positive "
         "at h λ = 2, from where it goes uphill."
     ),

@@ -62,7 +62,9 @@ def draw(config: Config, tables: Tables) -> Figure:
     descent = at_steps(paths, DESCENT)[:, 0].real
     left.plot(descent, _loss(config, descent), "o--", color="black", linewidth=0.8, label=DESCENT)
     left.axvline(config.minimum, color="grey", linestyle=":")
-    left.set(title="real flows stop at the minimum", xlabel=r"$\theta$", ylabel=r"$E(\theta)$")
+    left.set(
+        title="real flows stop at the minimum (each drawn a little above E)", xlabel=r"$\theta$", ylabel=r"$E(\theta)$"
+    )
     model = points(paths, "PF")[:, 0]
     right.plot(model.real, model.imag, color=COLOURS["PF"], label="PF")
     right.plot(descent, 0 * descent, "o", color="black", label=DESCENT)

@@ -106,7 +106,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     axes = figure.subplots(1, len(groups))
     for ax, ((case, h), paths) in zip(axes, groups, strict=True):
         _draw_paths(ax, cosine_valley() if case == PRINTED else mirrored_valley(), paths)
-        ax.set(title=f"{case}, h = {h}", xlabel=r"Re $\theta$", ylabel=r"$E$")
+        ax.set(title=f"{case}, h = {h}", xlabel=r"Re $\theta$", ylabel=r"$E$ (each path a little above it)")
     axes[-1].legend()
     return figure
 

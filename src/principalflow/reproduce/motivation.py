@@ -93,7 +93,7 @@ def _draw_drift(ax: Axes, paths: Table) -> None:
     ax.plot(*flow.T, color=COLOURS["NGF"], label="NGF for the time h")
     ax.plot(*step.T, "o--", color="black", label="one step of descent")
     ax.annotate("", flow[-1], step[-1], arrowprops={"arrowstyle": "<->", "color": "grey"})
-    ax.annotate("drift", (flow[-1] + step[-1]) / 2, xytext=(6, 0), textcoords="offset points", color="grey")
+    ax.annotate("drift", (flow[-1] + step[-1]) / 2, xytext=(0, 6), textcoords="offset points", color="grey")
     ax.set(title="what drift is", xlabel=r"$\theta_0$", ylabel=r"$\theta_1$")
     ax.legend()
 

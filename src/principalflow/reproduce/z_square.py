@@ -33,13 +33,17 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         exact = config.start * np.exp(times / h * np.log(complex(1 - h)))
         sentence = f"At h = {h} the PF is (1 − h)^(t/h) z(0) throughout: its largest distance from that"
         found.append(Claim(sentence, float(np.abs(z - exact).max()), "<", 1e-7))
-    ends = [abs(at_steps(paths, "PF")[-1, 0]) for _, paths in tables["paths"].groupby("h")]
+    below, between, above = (points(paths, "PF")[:, 0] for _, paths in tables["paths"].groupby("h"))
+    steps = config.steps
     return [
         *found,
-        Claim(f"At h = {config.rates[1]} it oscillates and converges: its last distance from 0", ends[1], "<", 0.1),
-        Claim(
-            f"At h = {config.rates[2]} it oscillates and diverges: its last distance from 0", ends[2], ">", config.start
+        Claim(f"At h = {config.rates[0]} it stays real: its largest imaginary part", _imaginary(below), "<", 1e-7),
+        *(
+            Claim(f"At h = {h} it oscillates: turns of its real part's sign in {steps} steps", _turns(z), ">=", steps)
+            for h, z in zip(config.rates[1:], (between, above), strict=True)
         ),
+        Claim(f"At h = {config.rates[1]} it converges: its last distance from 0", abs(between[-1]), "<", 0.1),
+        Claim(f"At h = {config.rates[2]} it diverges: its last distance from 0", abs(above[-1]), ">", config.start),
     ]
 
 
@@ -71,6 +75,14 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
         figure.add_scatter(x=descent.real, y=descent.imag, mode="markers", name=f"descent, h = {h}")
     figure.update_layout(xaxis_title="Re z", yaxis_title="Im z", yaxis_scaleanchor="x")
     return {"The flow in the complex plane: real below h = 1, a spiral inwards below 2, outwards above.": figure}
+
+
+def _imaginary(z: np.ndarray) -> float:
+    return float(np.abs(np.imag(z)).max())
+
+
+def _turns(z: np.ndarray) -> int:
+    return int(np.sum(np.diff(np.sign(np.real(z))) != 0))
 
 
 EXPERIMENT = Experiment(
