@@ -79,6 +79,8 @@ def draw(config: Config, tables: Tables) -> Figure:
         up = rows[rows["loss_change"] > 0]
         rises.semilogy(up["h_lambda"], up["loss_change"], "o", color=colour, markersize=3)
     loss.set(title="loss", xlabel="step of descent", ylabel="$E$")
+    curvature = tables["steps"]["h_lambda"] / tables["steps"]["h"]
+    sharpness.set_ylim(0, 1.5 * curvature.quantile(0.98))  # the first steps may be far above
     sharpness.set(title="largest eigenvalue; dashed: 2/h", xlabel="step of descent", ylabel=r"$\lambda_0$")
     rises.axvline(2, color="grey", linestyle="--", linewidth=0.8)
     rises.set(title="steps at which the loss rises", xlabel=r"$h\lambda_0$ before the step", ylabel="rise of the loss")

@@ -76,7 +76,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         sharpness.axhline(2 / rows["h"].iloc[0], color="grey", linestyle="--", linewidth=0.8)
         coefficient.plot(rows["coefficient"].to_numpy(), "o-", color="black", markersize=3, linewidth=0.8)
         coefficient.axhline(0, color="grey", linewidth=0.5)
-        loss.set(title=f"{name}: loss after a step, or the flow for its time", yscale="log")
+        loss.set(title=f"{name}\nloss after a step or a flow", yscale="log")
         sharpness.set_title(r"$\lambda_0$ after it; dashed: 2/h")
         coefficient.set_title(r"Re $sc_0$")
         places = range(0, len(rows), max(len(rows) // 8, 1))
