@@ -80,7 +80,7 @@ def _errors(rows: Table) -> dict[str, float]:
 
 
 def _correlations(rows: Table) -> dict[str, float]:
-    return {flow: float(spearmanr(rows[column], rows[MEASURED]).statistic) for flow, column in FLOWS.items()}
+    return {flow: float(spearmanr(rows[column], rows[MEASURED])[0]) for flow, column in FLOWS.items()}
 
 
 def _listed(numbers: dict[str, float]) -> str:
