@@ -112,7 +112,7 @@ def costs(runs: Sequence[Trained], more: float = 0, more_by_paper: float = 0) ->
 
     Args:
         runs: The trainings it looks at. Every step's eigenpairs start from the last step's here; started anew, as we
-            take the paper to do, they cost what those of the last step then cost, which is measured.
+            take the paper to do, they cost what those of the last iterate that is kept then cost, which is measured.
         more: What else it costs.
         more_by_paper: The same by the paper's methods.
     """
@@ -124,9 +124,9 @@ def costs(runs: Sequence[Trained], more: float = 0, more_by_paper: float = 0) ->
     return pandas.DataFrame({"ours": [ours + more], "paper": [theirs + more_by_paper]})
 
 
-def cost_claim(costs: Table, note: str = "") -> Claim:
+def cost_claim(table: Table, note: str = "") -> Claim:
     """Returns the claim that a row costs less than with the paper's methods."""
-    ours, paper = costs["ours"].iloc[0], costs["paper"].iloc[0]
+    ours, paper = table["ours"].iloc[0], table["paper"].iloc[0]
     return Claim(
         "What it cost, in gradients, over what the paper's methods would have",
         ours / paper,

@@ -73,7 +73,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     ):
         _draw(loss, rows, "loss", "loss_change")
         _draw(sharpness, rows, "sharpness", "sharpness_change")
-        sharpness.axhline(2 / rows["h"].iloc[0], color="grey", linestyle="--", linewidth=0.8)
+        _edge.draw_threshold(sharpness, rows["h"].iloc[0])
         coefficient.plot(rows["coefficient"].to_numpy(), "o-", color="black", markersize=3, linewidth=0.8)
         coefficient.axhline(0, color="grey", linewidth=0.5)
         loss.set(title=f"{name}\nloss after a step or a flow", yscale="log")
