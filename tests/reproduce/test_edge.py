@@ -45,7 +45,7 @@ def steps(name, h_lambda, loss_change):
 
 def test_rises_below_the_edge_speak_against_the_claim():
     config = edge.EXPERIMENT.profiles["quick"]
-    names = [edge.label(training) for training in trainings(config)]
+    names = [training.label for training in trainings(config)]
     costs = pandas.DataFrame({"ours": [1.0], "paper": [2.0]})
     shares = []
     for below in (0, 5):

@@ -15,13 +15,36 @@ from principalflow.spectrum import top_eigenpairs
 
 _DIGITS = Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=300)
 _MNIST = Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, precision="single")
-_VGG = Training("cifar10", 1000, "vgg11", width=0.0625, h=0.05, steps=150, precision="single", chunk=500)
+_VGG = Training(
+    "cifar10",
+    1000,
+    "vgg11",
+    width=0.0625,
+    h=0.05,
+    steps=100,
+    precision="single",
+    options=(("normalization", "group"),),
+    chunk=100,
+)
+_RESNET = replace(
+    _VGG, model="resnet18", width=0.125, options=(("normalization", "none"), ("stem", "imagenet")), chunk=100
+)
+_SMALL_RESNET = Training(
+    "digits",
+    128,
+    "resnet18",
+    width=0.0625,
+    h=0.1,
+    steps=90,
+    precision="single",
+    options=(("normalization", "none"),),
+)
 _FULL = Training("cifar10", 50_000, "vgg16", width=1.0, h=0.05, steps=3000, precision="single", chunk=1000, keep=100)
 
 # The paper's VGG on CIFAR-10 at three rates.
 SWEEP: dict[Profile, tuple[Training, ...]] = {
     "quick": tuple(replace(_DIGITS, h=h) for h in (0.16, 0.2, 0.25)),
-    "cpu": tuple(replace(_VGG, h=h) for h in (0.02, 0.03, 0.05)),
+    "cpu": tuple(replace(_VGG, h=h) for h in (0.03, 0.05, 0.08)),
     "paper": tuple(replace(_FULL, h=h) for h in (0.01, 0.03, 0.05)),
 }
 # Its MLP on MNIST.
@@ -30,16 +53,27 @@ MLP: dict[Profile, Training] = {
     "cpu": _MNIST,
     "paper": replace(_MNIST, samples=60_000, h=0.05, steps=3000, chunk=10_000, keep=100),
 }
-# A square loss, along which the curvature stays at the edge.
+# Its ResNet-18 on CIFAR-10.
+RESNET: dict[Profile, tuple[Training, ...]] = {
+    "quick": tuple(replace(_SMALL_RESNET, h=h) for h in (0.05, 0.1)),
+    "cpu": tuple(replace(_RESNET, h=h) for h in (0.1, 0.2)),
+    "paper": tuple(replace(_FULL, model="resnet18", h=h) for h in (0.03, 0.01)),
+}
+# A square loss, along which the curvature stays at the edge, and at a lower rate, where it comes near a minimum.
 SQUARE: dict[Profile, Training] = {
     "quick": replace(_DIGITS, loss="mean-square", samples=300, h=0.12, steps=500),
-    "cpu": replace(_MNIST, loss="mean-square", samples=1000, h=0.05, steps=400),
+    "cpu": replace(_MNIST, loss="mean-square", samples=1000, h=0.02, steps=1500, keep=50),
     "paper": replace(_FULL, loss="mean-square"),
+}
+CONVERGED: dict[Profile, Training] = {
+    "quick": replace(SQUARE["quick"], samples=100, h=0.05, steps=6000, keep=500),
+    "cpu": replace(SQUARE["cpu"], h=0.015, steps=12_000, keep=500),
+    "paper": replace(SQUARE["paper"], h=0.1, steps=10_000),
 }
 # What stands in for the paper's data and networks in these.
 STAND_INS_SWEEP: dict[Profile, str] = {
     "quick": "Digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the VGG.",
-    "cpu": "1,000 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels.",
+    "cpu": "1,000 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels with group normalisation.",
 }
 STAND_INS_MLP: dict[Profile, str] = {
     "quick": "Digits of 8 x 8 pixels stand in for MNIST, and an MLP of 3 x 10 units for one of 3 x 100.",
@@ -48,6 +82,16 @@ STAND_INS_MLP: dict[Profile, str] = {
 STAND_INS_BOTH: dict[Profile, str] = {
     "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks.",
     "cpu": f"{STAND_INS_MLP['cpu']} {STAND_INS_SWEEP['cpu']}",
+}
+STAND_INS_SQUARE: dict[Profile, str] = {
+    "quick": "300 digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the network.",
+    "cpu": "1,000 images of MNIST stand in for CIFAR-10, and an MLP of 3 x 100 units for the network.",
+}
+STAND_INS_RESNET: dict[Profile, str] = {
+    "quick": "128 digits of 8 x 8 pixels stand in for CIFAR-10; a ResNet-18 of a sixteenth of the channels, without "
+    "normalisation.",
+    "cpu": "1,000 images of CIFAR-10, and a ResNet-18 of an eighth of the channels without normalisation, whose "
+    "first layers halve the images twice, as on ImageNet.",
 }
 _RIGHT_AT_EDGE = 0.1  # of h λ₀ above 2
 EULER_STEP = 5e-5  # the paper's, for every flow
@@ -69,11 +113,6 @@ def trainings(config: Config) -> Sequence[Training]:
 def all_trained(config: Config) -> list[Trained]:
     """Returns what came out of them."""
     return [trained(training) for training in trainings(config)]
-
-
-def label(training: Training) -> str:
-    """Returns the training's name in figures and claims."""
-    return f"{training.data}, {training.loss}, h = {training.h:g}"
 
 
 def at_edge(run: Trained) -> int:

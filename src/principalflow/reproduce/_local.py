@@ -28,12 +28,13 @@ class Local(NamedTuple):
     cost_by_paper: float
 
 
-def local_flows(run: Trained, steps: Sequence[int]) -> Local:
+def local_flows(run: Trained, steps: Sequence[int], time: float = 1.0) -> Local:
     """Follows the negative and the positive gradient flow from iterates, each for the time of one step of descent.
 
     Args:
         run: The training.
         steps: From which steps; each but the last of a training.
+        time: For how long, in steps. The positive flow may leave the finite numbers in less than one.
 
     Returns:
         A row for each step: `step`, `loss`, `sharpness`, `coefficient` (Re sc₀), `predicted` (the PF's change of the
@@ -58,8 +59,8 @@ def local_flows(run: Trained, steps: Sequence[int]) -> Local:
         for name, flow in _FLOWS.items():
             spent = Spent()
             tolerance = _TOLERANCE * h * here["gradient_norm"] / np.sqrt(theta.size)
-            states = solve(counting(flow, objective, spent), theta, [0, h], tolerance, _EVALUATIONS)
-            cost, by_paper = cost + spent.cost, by_paper + h / EULER_STEP
+            states = solve(counting(flow, objective, spent), theta, [0, time * h], tolerance, _EVALUATIONS)
+            cost, by_paper = cost + spent.cost, by_paper + time * h / EULER_STEP
             row |= {f"loss_change_{name}": np.nan, f"sharpness_change_{name}": np.nan}
             if len(states) == 2:
                 row[f"loss_change_{name}"] = float(objective.value(states[1])) - here["loss"]

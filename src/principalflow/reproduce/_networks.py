@@ -1,6 +1,7 @@
 """Networks on data sets, descent through them, and their sharpness on the way."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ def classifier(
     chunk: int | None = None,
     loss: str = "cross-entropy",
     precision: str = "double",
+    **options: Any,
 ) -> Objective:
     """Returns the loss of a network with elu units, as the paper's, over a data set.
 
@@ -33,13 +35,14 @@ def classifier(
         chunk: The most samples to evaluate at once; None for all.
         loss: The loss's name.
         precision: "single" or "double".
+        options: Further options of the network, as `principalflow.models.build` takes them.
 
     Returns:
         The objective; its `theta` is the start.
     """
     dataset = datasets.load(data, samples, test_samples=0)
     key, dtype = jax.random.key(seed), np.float32 if precision == "single" else np.float64
-    network = models.build(model, dataset.input_shape, dataset.classes or 1, key, width=width, dtype=dtype)
+    network = models.build(model, dataset.input_shape, dataset.classes or 1, key, width=width, dtype=dtype, **options)
     return Objective(models.loss(loss), network, (dataset.inputs.astype(dtype), dataset.labels), chunk)
 
 

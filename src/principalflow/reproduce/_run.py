@@ -6,7 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
@@ -132,7 +132,7 @@ def run_all(
         waiting.append((experiment, config))
     if waiting:
         say(f"Running {', '.join(experiment.id for experiment, _ in waiting)}.")
-    for number_done, result in enumerate(_results(waiting, profile, out, jobs, prepare), 1):
+    for number_done, result in enumerate(_results(waiting, profile, out, jobs, prepare, say), 1):
         line = f"{result.experiment.id}: {result.seconds:.1f} s; {_told(result)}"
         say(f"[{number_done}/{len(waiting)}] {line}.")
     return collect(out, say)
@@ -185,49 +185,85 @@ def _finished(out: Path, experiment: Experiment, profile: Profile, config: Any) 
 
 
 def _results(
-    waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
+    waiting: list[tuple[Experiment, Any]],
+    profile: Profile,
+    out: Path,
+    jobs: int,
+    prepare: Callable[[], None] | None,
+    say: Callable[[str], None],
 ) -> Iterator[Result]:
     """Yields results as they are finished and saved."""
-    jobs = min(jobs, len(waiting))
+    jobs = min(jobs, max(len(waiting), len(_trainings(waiting))))
     if jobs < 2:
         for experiment, config in waiting:
             yield _run_and_save(experiment, profile, config, out)
         return
-    yield from _in_processes(waiting, profile, out, jobs, prepare)
+    yield from _in_processes(waiting, profile, out, jobs, prepare, say)
 
 
 def _in_processes(
-    waiting: list[tuple[Experiment, Any]], profile: Profile, out: Path, jobs: int, prepare: Callable[[], None] | None
+    waiting: list[tuple[Experiment, Any]],
+    profile: Profile,
+    out: Path,
+    jobs: int,
+    prepare: Callable[[], None] | None,
+    say: Callable[[str], None],
 ) -> Iterator[Result]:
-    left, tasks = [], {}
+    # The last experiments take longest: begun first, they leave nobody idle. Each begins when its trainings are there.
+    held_back, running, killed = waiting[::-1], {}, []
     with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
+        in_training = {pool.submit(_train, item, profile, out): item for item in _trainings(waiting)}
         try:
-            trainings = dict.fromkeys(training for item, config in waiting for training in item.trainings(config))
-            made = [pool.submit(_train, training, profile, out) for training in trainings]
-            # Those that share a training come last, when it is there. Of the others the last ones take longest: begun
-            # first, they leave nobody idle.
-            order = waiting[::-1]
-            order.sort(key=lambda item: bool(item[0].trainings(item[1])))
-            for experiment, config in order:
-                if experiment.trainings(config):
-                    wait(made)
-                tasks[pool.submit(_run_elsewhere, experiment.id, profile, config, out)] = experiment, config
-            for task in as_completed(tasks):
-                experiment, config = tasks[task]
-                error = task.exception()
-                if isinstance(error, BrokenProcessPool) and len(waiting) > 1:
-                    left.append((experiment, config))
-                    continue
-                result, why = (None, "") if error else load(out, experiment, profile)
-                if result is None:  # the process came to an end, or what it saved is gone
-                    story = "".join(traceback.format_exception(error)) if error else why
-                    result = Result(experiment, profile, config, {}, (), 0.0, story or "nothing was saved").save(out)
-                yield result
+            while held_back or running:
+                not_there = set(in_training.values())
+                for item in [item for item in held_back if not not_there & set(_trainings([item]))]:
+                    held_back.remove(item)
+                    running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
+                for task in wait([*in_training, *running], return_when=FIRST_COMPLETED).done:
+                    if task in in_training:
+                        training = in_training.pop(task)
+                        if not task.exception():
+                            say(f"{training.label}: trained in {task.result():.0f} s.")
+                        continue
+                    (experiment, config), error = running.pop(task), task.exception()
+                    if isinstance(error, BrokenProcessPool) and len(waiting) > 1:
+                        killed.append((experiment, config))
+                        continue
+                    result, why = (None, "") if error else load(out, experiment, profile)
+                    if result is None:  # the process came to an end, or what it saved is gone
+                        story = "".join(traceback.format_exception(error)) if error else why
+                        result = Result(experiment, profile, config, {}, (), 0.0, story or "nothing was saved").save(
+                            out
+                        )
+                    yield result
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    for item in left:  # one process was killed, and all that waited with it; now each has its own
-        yield from _in_processes([item], profile, out, 1, prepare)
+    for item in killed:  # one process was, and all that waited with it; now each has its own
+        yield from _in_processes([item], profile, out, 1, prepare, say)
+
+
+def _saved(experiment: Experiment, config: Any, profile: Profile, out: Path, error: BaseException | None) -> Result:
+    """Returns what another process saved; a failure if it came to an end, or what it saved is gone."""
+    result, why = (None, "") if error else load(out, experiment, profile)
+    if result:
+        return result
+    story = "".join(traceback.format_exception(error)) if error else why
+    return Result(experiment, profile, config, {}, (), 0.0, story or "nothing was saved").save(out)
+
+
+def _submitted(pool: ProcessPoolExecutor, function: Callable, *args: Any) -> Future:
+    try:
+        return pool.submit(function, *args)
+    except BrokenProcessPool as error:
+        failed = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _trainings(waiting: list[tuple[Experiment, Any]]) -> list[Training]:
+    """Returns the trainings that these experiments look at, each once."""
+    return list(dict.fromkeys(training for experiment, config in waiting for training in experiment.trainings(config)))
 
 
 @contextlib.contextmanager
@@ -242,10 +278,15 @@ def _threads_each(jobs: int) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _train(training: Training, profile: Profile, out: Path) -> None:
-    """Runs in another process; what fails here fails again in the experiments that need it, and is told by them."""
+def _train(training: Training, profile: Profile, out: Path) -> float:
+    """Runs in another process and returns the seconds it took.
+
+    What fails here fails again in the experiments that need it, and is told by them.
+    """
+    start = time.perf_counter()
     with jax.enable_x64(True), trainings_in(out / profile / _TRAININGS):
         trained(training)
+    return time.perf_counter() - start
 
 
 def _run_elsewhere(name: str, profile: Profile, config: Any, out: Path) -> None:

@@ -44,6 +44,7 @@ class Training:
         directions: How many eigenpairs are recorded.
         tolerance: Their residual, relative to the largest eigenvalue.
         precision: Of the network's numbers.
+        options: Further options of the network by name, as `principalflow.models.build` takes them.
         chunk: The most samples to evaluate at once; None for all.
         keep: Every so manieth iterate is kept; descent finds those between again.
         seed: For the starting weights.
@@ -59,14 +60,28 @@ class Training:
     directions: int = 1
     tolerance: float = 1e-2
     precision: Literal["single", "double"] = "double"
+    options: tuple[tuple[str, str], ...] = ()
     chunk: int | None = None
     keep: int = 1
     seed: int = 0
 
+    @property
+    def label(self) -> str:
+        """Its name in figures and claims."""
+        return f"{self.model} on {self.data}, {self.loss}, h = {self.h:g}"
+
     def objective(self) -> Objective:
         """Returns the loss; its `theta` is the start."""
         return classifier(
-            self.data, self.samples, self.model, self.width, self.seed, self.chunk, self.loss, self.precision
+            self.data,
+            self.samples,
+            self.model,
+            self.width,
+            self.seed,
+            self.chunk,
+            self.loss,
+            self.precision,
+            **dict(self.options),
         )
 
 

@@ -11,7 +11,6 @@ from principalflow.reproduce._edge import (
     cost_claim,
     costs,
     draw_threshold,
-    label,
     share,
     steps_of,
     trainings,
@@ -24,21 +23,21 @@ MIDDLE, REACH = 2.05, 0.25  # "stays at 2/h": the mean of h λ₀ from 1.8 to 2.
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    return {"steps": stack({label(run.training): steps_of(run) for run in runs}, "network"), "cost": costs(runs)}
+    return {"steps": stack({run.training.label: steps_of(run) for run in runs}, "network"), "cost": costs(runs)}
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
     found, steps = [], tables["steps"]
     for training in trainings(config):
-        rows = steps[steps["network"] == label(training)]
+        rows = steps[steps["network"] == training.label]
         later = rows["h_lambda"].iloc[len(rows) // 10 :]
-        sentence = f"{label(training)}: λ₀ comes to 2/h: the largest h λ₀ after the first tenth of the steps"
+        sentence = f"{training.label}: λ₀ comes to 2/h: the largest h λ₀ after the first tenth of the steps"
         found.append(Claim(sentence, float(later.max()), ">=", 2))
         second_half = rows["h_lambda"].iloc[len(rows) // 2 :]
         if training.loss == "mean-square":
             found.append(
                 Claim(
-                    f"{label(training)}: it stays: how far the mean of h λ₀ over the second half is from {MIDDLE}",
+                    f"{training.label}: it stays: how far the mean of h λ₀ over the second half is from {MIDDLE}",
                     abs(float(second_half.mean()) - MIDDLE),
                     "<=",
                     REACH,
@@ -49,14 +48,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         else:
             found.append(
                 Claim(
-                    f"{label(training)}: later it falls, as with a cross-entropy: h λ₀ at the end over its largest",
+                    f"{training.label}: later it falls, as with a cross-entropy: h λ₀ at the end over its largest",
                     float(rows["h_lambda"].iloc[-1] / rows["h_lambda"].max()),
                     "<",
                     1,
                 )
             )
     increases = steps[steps["loss_change"] > 0]
-    losses = {label(training): training.loss for training in trainings(config)}
+    losses = {training.label: training.loss for training in trainings(config)}
     for loss, rows in increases.groupby(increases["network"].map(losses)):
         found.append(
             Claim(

@@ -11,7 +11,6 @@ from principalflow.reproduce._edge import (
     area_under_curve,
     cost_claim,
     costs,
-    label,
     share,
     steps_of,
     trainings,
@@ -24,7 +23,7 @@ COEFFICIENT = "coefficient_0_real"
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    steps = {label(run.training): steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
+    steps = {run.training.label: steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
     return {"steps": stack(steps, "network"), "cost": costs(runs)}
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _edge
-from principalflow.reproduce._edge import MLP, STAND_INS_BOTH, SWEEP, all_trained, cost_claim, costs, label, trainings
+from principalflow.reproduce._edge import MLP, STAND_INS_BOTH, SWEEP, all_trained, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, stack
 from principalflow.reproduce._local import DOWN, UP, agreement, local_flows
@@ -21,16 +21,20 @@ _STYLES = {"": (DESCENT, COLOURS[DESCENT]), DOWN: ("NGF", COLOURS["NGF"]), UP: (
 
 @dataclass(frozen=True)
 class Config(_edge.Config):
-    """Flows start at consecutive steps: so many around the first rise of the loss, and half as many from the start."""
+    """Flows start at consecutive steps: so many around the first rise of the loss, and half as many from the start.
+
+    They are followed for `time`, in steps of descent.
+    """
 
     window: int = 30
+    time: float = 1.0
 
 
 def run(config: Config) -> Tables:
     tables, cost, by_paper, runs = {}, 0.0, 0.0, all_trained(config)
     for run in runs:
-        found = local_flows(run, _steps(config, run.records))
-        tables[label(run.training)] = found.changes.assign(h=run.training.h)
+        found = local_flows(run, _steps(config, run.records), config.time)
+        tables[run.training.label] = found.changes.assign(h=run.training.h)
         cost, by_paper = cost + found.cost, by_paper + found.cost_by_paper
     return {"changes": stack(tables, "network"), "cost": costs(runs, cost, by_paper)}
 
@@ -74,7 +78,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         _draw(loss, rows, "loss", "loss_change")
         _draw(sharpness, rows, "sharpness", "sharpness_change")
         _edge.draw_threshold(sharpness, rows["h"].iloc[0])
-        coefficient.plot(rows["coefficient"].to_numpy(), "o-", color="black", markersize=3, linewidth=0.8)
+        _plot(coefficient, rows, rows["coefficient"], "black")
         coefficient.axhline(0, color="grey", linewidth=0.5)
         loss.set(title=f"{name}\nloss after a step or a flow", yscale="log")
         sharpness.set_title(r"$\lambda_0$ after it; dashed: 2/h")
@@ -105,7 +109,14 @@ def _steps(config: Config, records: Table) -> list[int]:
 def _draw(ax: Axes, rows: Table, quantity: str, change: str) -> None:
     for flow, (name, colour) in _STYLES.items():
         column = f"{change}_{flow}" if flow else change
-        ax.plot((rows[quantity] + rows[column]).to_numpy(), "o-", color=colour, markersize=3, linewidth=0.8, label=name)
+        _plot(ax, rows, rows[quantity] + rows[column], colour, name)
+
+
+def _plot(ax: Axes, rows: Table, values: Table, colour: str, name: str | None = None) -> None:
+    """Plots values at equal distances, with a gap in the line where steps are left out."""
+    gaps = np.flatnonzero(np.diff(rows["step"]) > 1) + 1
+    places, values = (np.insert(np.array(each, float), gaps, np.nan) for each in (range(len(rows)), values))
+    ax.plot(places, values, "o-", color=colour, markersize=3, linewidth=0.8, label=name)
 
 
 EXPERIMENT = Experiment(

@@ -10,7 +10,6 @@ from principalflow.reproduce._edge import (
     all_trained,
     cost_claim,
     costs,
-    label,
     share,
     steps_of,
     trainings,
@@ -25,7 +24,7 @@ def run(config: Config) -> Tables:
     runs = all_trained(config)
     columns = "projection_0", "next_projection_0", "next_projection_0_pf"
     return {
-        "steps": stack({label(run.training): steps_of(run, *columns) for run in runs}, "network"),
+        "steps": stack({run.training.label: steps_of(run, *columns) for run in runs}, "network"),
         "cost": costs(runs),
     }
 

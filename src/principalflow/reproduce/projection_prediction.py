@@ -10,7 +10,6 @@ from principalflow.reproduce._edge import (
     all_trained,
     cost_claim,
     costs,
-    label,
     steps_of,
     trainings,
 )
@@ -23,7 +22,7 @@ MEASURED = "next_projection_0"
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    steps = {label(run.training): steps_of(run, "projection_0", MEASURED, *FLOWS.values()) for run in runs}
+    steps = {run.training.label: steps_of(run, "projection_0", MEASURED, *FLOWS.values()) for run in runs}
     return {"steps": stack(steps, "network"), "cost": costs(runs)}
 
 

@@ -1,0 +1,135 @@
+"""Momentum and Nesterov's method have edges of their own (beyond the paper; Cohen et al. 2021, appendix)."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pandas
+from jax import lax
+from matplotlib.figure import Figure
+
+from principalflow.descent import descend
+from principalflow.objective import Objective, Vector
+from principalflow.reproduce._edge import SQUARE, STAND_INS_SQUARE
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._flows import stack
+from principalflow.reproduce._networks import sharpness
+from principalflow.reproduce._trained import Training
+
+HEAVY_BALL, NESTEROV = "momentum", "Nesterov"
+
+
+@dataclass(frozen=True)
+class Config:
+    """A few steps of descent on `network`, then each method from there, at the rate that puts its edge at `edge`.
+
+    The loss and λ₀ are looked at after every so manieth step.
+    """
+
+    network: Training
+    edge: float
+    momenta: tuple[float, ...] = (0.5, 0.9)
+    steps: int = 1600
+    every: int = 8
+    seed: int = 0
+
+
+def rate(method: str, momentum: float, edge: float) -> float:
+    """Returns the rate at which the method becomes unstable on a quadratic of this curvature (Cohen et al. 2021)."""
+    return (2 + 2 * momentum) / (edge if method == HEAVY_BALL else (1 + 2 * momentum) * edge)
+
+
+def run(config: Config) -> Tables:
+    training = replace(config.network, seed=config.seed)
+    objective = training.objective()
+    start = descend(objective, objective.theta, training.h, training.steps, progress=False).thetas[-1]
+    tables = {}
+    for method, momentum in product((HEAVY_BALL, NESTEROV), config.momenta):
+        h = rate(method, momentum, config.edge)
+        rows = _trained(objective, start, method, momentum, h, config)
+        tables[f"{method} {momentum:g}"] = rows.assign(h=h)
+    return {"steps": stack(tables, "method")}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    found = []
+    for method, rows in tables["steps"].groupby("method", sort=False):
+        relative = rows["sharpness"] / config.edge
+        second_half = relative.iloc[len(relative) // 2 :]
+        found += [
+            Claim(
+                f"{method}: λ₀ rises to the method's own edge: the largest λ₀ over it", float(relative.max()), ">=", 1
+            ),
+            Claim(
+                f"{method}: there it stays: how far the mean of λ₀ over the edge, over the second half, is from 1",
+                abs(float(second_half.mean()) - 1),
+                "<=",
+                0.15,
+                note=f"The mean is {second_half.mean():.3f}. Without momentum the edge at this rate would be at "
+                f"{2 / rows['h'].iloc[0]:.3g}, not at {config.edge:g}.",
+            ),
+        ]
+    return found
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    loss, curvature = figure.subplots(1, 2)
+    for number, (method, rows) in enumerate(tables["steps"].groupby("method", sort=False)):
+        colour = f"C{number}"
+        loss.semilogy(rows["step"], rows["loss"], color=colour, label=f"{method}, h = {rows['h'].iloc[0]:.3g}")
+        curvature.plot(rows["step"], rows["sharpness"], color=colour, linewidth=0.8)
+    curvature.axhline(config.edge, color="black", linestyle="--", linewidth=0.8)
+    loss.set(title="loss", xlabel="step", ylabel="$E$")
+    curvature.set(title="largest eigenvalue; dashed: the edge of each method", xlabel="step", ylabel=r"$\lambda_0$")
+    loss.legend()
+    return figure
+
+
+def _trained(objective: Objective, start: Vector, method: str, momentum: float, h: float, config: Config) -> Table:
+    theta, velocity, thetas, losses = start, jnp.zeros_like(start), [], []
+    while np.isfinite(loss := float(objective.value(theta))) and len(thetas) <= config.steps // config.every:
+        thetas.append(theta)
+        losses.append(loss)
+        theta, velocity = _advance(objective, theta, velocity, h, momentum, method == NESTEROV, config.every)
+    steps = config.every * np.arange(len(thetas))
+    return pandas.DataFrame({"step": steps, "loss": losses, "sharpness": sharpness(objective, thetas)})
+
+
+@eqx.filter_jit
+def _advance(
+    objective: Objective, theta: Vector, velocity: Vector, h: float, momentum: float, nesterov: bool, steps: int
+):
+    def step(_, state):
+        theta, velocity = state
+        ahead = theta + momentum * velocity if nesterov else theta
+        velocity = momentum * velocity - h * objective.gradient(ahead)
+        return theta + velocity, velocity
+
+    return lax.fori_loop(0, steps, step, (theta, velocity))
+
+
+EXPERIMENT = Experiment(
+    id="edge-momentum",
+    title="Momentum and Nesterov's method train at edges of their own",
+    figure="",
+    paper_says="",
+    we_add=(
+        "The paper is about descent without momentum, but few train without. On a quadratic descent with momentum m "
+        "becomes unstable at λ = (2 + 2m)/h, and with Nesterov's at (2 + 2m)/((1 + 2m) h). As Cohen et al. (2021) "
+        "found, networks train at these edges as they do at 2/h. Here each method has the rate that puts its edge at "
+        "the same curvature, so all lines should come to one."
+    ),
+    paper_setting="None: this is beyond the paper.",
+    profiles={
+        "quick": Config(replace(SQUARE["quick"], h=0.05, steps=60), edge=30.0),
+        "cpu": Config(replace(SQUARE["cpu"], steps=100), edge=100.0),
+        "paper": Config(replace(SQUARE["paper"], h=0.03, steps=200), edge=40.0, steps=3000),
+    },
+    run=run,
+    claims=claims,
+    draw=draw,
+    stand_ins=STAND_INS_SQUARE,
+)

@@ -1,0 +1,90 @@
+"""On a ResNet too the loss rises with the stability coefficient, as under the flow up the gradient.
+
+Figures instabilities_resnet and edge_of_stability_results_cifar_resnet.
+"""
+
+import numpy as np
+
+from principalflow.reproduce import local_flows
+from principalflow.reproduce._edge import (
+    EULER_STEP,
+    RESNET,
+    STAND_INS_RESNET,
+    all_trained,
+    area_under_curve,
+    cost_claim,
+    share,
+    steps_of,
+    trainings,
+)
+from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow.reproduce._flows import stack
+from principalflow.reproduce.local_flows import Config
+
+COEFFICIENT = "coefficient_0_real"
+_FEWEST = 4  # rises, for a correlation
+
+
+def run(config: Config) -> Tables:
+    steps = {run.training.label: steps_of(run, COEFFICIENT) for run in all_trained(config)}
+    return {"steps": stack(steps, "network"), **local_flows.run(config)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    found = []
+    for name, steps in tables["steps"].groupby("network", sort=False):
+        rises = steps["loss_change"] > 0
+        by_sharpness = area_under_curve(steps["h_lambda"], rises)
+        changes = tables["changes"][tables["changes"]["network"] == name].dropna()
+        risen = changes[changes["loss_change"] > 0]
+        enough = len(risen) >= _FEWEST
+        found += [
+            Claim(
+                f"{name}: the loss rises where λ₀ > 2/h: share of the {rises.sum()} rises",
+                share(steps.loc[rises, "h_lambda"] > 2),
+                ">=",
+                0.9,
+            ),
+            Claim(
+                f"{name}: Re sc₀ tells at which steps the loss rises: area under the ROC curve (1/2 is chance)",
+                area_under_curve(steps[COEFFICIENT], rises),
+                ">=",
+                0.9,
+                note=f"By h λ₀ alone: {by_sharpness:.3f}.",
+            ),
+            Claim(
+                f"{name}: a rise is the larger, the more the positive flow raises the loss from there: rank "
+                f"correlation over {len(risen)} rises",
+                risen["loss_change"].corr(risen["loss_change_up"], method="spearman") if enough else np.nan,
+                ">",
+                0.5,
+                note=f"The flow is followed for {config.time:g} steps.",
+            ),
+        ]
+    return [*found, cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {EULER_STEP:g}.")]
+
+
+EXPERIMENT = Experiment(
+    id="instabilities-resnet",
+    title="A ResNet becomes unstable as the positive flow does",
+    figure="Figures instabilities_resnet, section 5, and edge_of_stability_results_cifar_resnet, appendix D",
+    paper_says=(
+        "On a ResNet-18 the loss rises where the stability coefficient is large and positive, and it rises the more, "
+        "the more the positive gradient flow would raise it; λ₀ likewise."
+    ),
+    we_add=(
+        "Without normalisation the positive flow leaves the finite numbers within the time of a step, so there the "
+        "flows are followed for a quarter of it."
+    ),
+    paper_setting="ResNet-18 on CIFAR-10, full batch, h = 0.03 and 0.01; Euler's steps of 5e-5.",
+    profiles={
+        "quick": Config(RESNET["quick"], window=16, time=0.25),
+        "cpu": Config(RESNET["cpu"], window=16, time=0.25),
+        "paper": Config(RESNET["paper"]),
+    },
+    run=run,
+    claims=claims,
+    draw=local_flows.draw,
+    trainings=trainings,
+    stand_ins=STAND_INS_RESNET,
+)

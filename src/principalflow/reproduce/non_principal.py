@@ -1,0 +1,95 @@
+"""The third-order non-principal term is small outside the edge, and larger at it (figure non_principal)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from principalflow.flows import PrincipalThirdOrder
+from principalflow.reproduce import _edge
+from principalflow.reproduce._cost import CONTRACTION
+from principalflow.reproduce._edge import RESNET, STAND_INS_RESNET, all_trained, cost_claim, costs, trainings
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._flows import stack
+from principalflow.reproduce._trained import Trained
+
+
+@dataclass(frozen=True)
+class Config(_edge.Config):
+    """The term is computed at every so manieth step."""
+
+    every: int = 2
+
+
+def run(config: Config) -> Tables:
+    runs = all_trained(config)
+    tables = {run.training.label: _terms(run, config.every) for run in runs}
+    more = (1 + CONTRACTION) * sum(map(len, tables.values()))
+    return {"steps": stack(tables, "network"), "cost": costs(runs, more, more)}
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    rows = tables["steps"]
+    outside, at_edge = rows[rows["h_lambda"] < 1], rows[rows["h_lambda"] > 2]
+    return [
+        Claim(
+            f"Outside the edge (hλ₀ < 1, {len(outside)} steps) the term is small: its norm over the gradient's, median",
+            float(outside["relative"].median()),
+            "<",
+            0.1,
+        ),
+        Claim(
+            f"At the edge (hλ₀ > 2, {len(at_edge)} steps) it is larger: the median there over that outside",
+            float(at_edge["relative"].median() / outside["relative"].median()),
+            ">",
+            2,
+        ),
+        cost_claim(tables["cost"]),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    size, relative = figure.subplots(1, 2)
+    for number, (name, rows) in enumerate(tables["steps"].groupby("network", sort=False)):
+        colour, edge = f"C{number}", rows["h_lambda"] > 2
+        for ax, column in ((size, "term"), (relative, "relative")):
+            ax.semilogy(rows["step"], rows[column], color=colour, linewidth=0.8, label=name)
+            ax.semilogy(rows["step"][edge], rows[column][edge], "o", color=colour, markersize=4)
+            ax.set_xlabel("step of descent; dots: λ₀ > 2/h")
+    size.set(title="norm of the non-principal term", ylabel=r"$\frac{h^2}{12}\|\nabla E^T (\nabla^3 E) \nabla E\|$")
+    relative.set(title="the same over the norm of the gradient")
+    size.legend()
+    return figure
+
+
+def _terms(run: Trained, every: int) -> Table:
+    flow, records = PrincipalThirdOrder(run.training.h), run.records.iloc[:-1:every]
+    terms = [float(np.linalg.norm(flow.non_principal(run.objective, run.theta(step)))) for step in records["step"]]
+    return pandas.DataFrame(
+        {
+            "step": records["step"],
+            "h_lambda": run.training.h * records["eigenvalue_0"],
+            "term": terms,
+            "relative": np.array(terms) / records["gradient_norm"],
+        }
+    )
+
+
+EXPERIMENT = Experiment(
+    id="non-principal",
+    title="The non-principal term matters at the edge of stability",
+    figure="Figure non_principal, appendix B",
+    paper_says=(
+        "The principal flow leaves out terms with third derivatives. The first of them, h²/12 ∇Eᵀ(∇³E)∇E, is very "
+        "small beside the gradient outside the edge of stability, and larger at it."
+    ),
+    paper_setting="ResNet-18 on CIFAR-10, full batch, several rates.",
+    profiles={profile: Config(sweep) for profile, sweep in RESNET.items()},
+    run=run,
+    claims=claims,
+    draw=draw,
+    trainings=trainings,
+    stand_ins=STAND_INS_RESNET,
+)

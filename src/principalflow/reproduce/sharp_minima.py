@@ -1,0 +1,136 @@
+"""A minimum that is too sharp for the rate is left (figure stability_analysis_nn)."""
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+
+from principalflow.descent import descend
+from principalflow.record import Record
+from principalflow.reproduce._cost import PRODUCT
+from principalflow.reproduce._edge import CONVERGED, STAND_INS_SQUARE, cost_claim, draw_threshold
+from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow.reproduce._networks import iterates
+from principalflow.reproduce._trained import Training
+from principalflow.spectrum import top_eigenpairs
+
+LOWER, HIGHER = "lower rate", "higher rate"
+
+
+@dataclass(frozen=True)
+class Config:
+    """After training the rate is raised to h λ₀ = `h_lambda` for so many steps, and for comparison left as it is."""
+
+    network: Training
+    h_lambda: float = 2.2
+    steps: int = 150
+    seed: int = 0
+
+
+def run(config: Config) -> Tables:
+    training = replace(config.network, seed=config.seed)
+    objective = training.objective()
+    ((_, start),) = deque(iterates(objective, training.h, training.steps, training.keep), maxlen=1)
+    anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
+    record = Record(k=training.directions, tol=training.tolerance)
+    parts, ours = [], training.steps + PRODUCT * float(anew.products)
+    for name, h in ((LOWER, training.h), (HIGHER, config.h_lambda / float(anew.values[0]))):
+        path = descend(objective, start, h, config.steps, record, progress=False)
+        rows = path.records
+        ours += len(path.losses) + PRODUCT * float(rows["products"].sum())
+        moved = np.linalg.norm(np.asarray(path.thetas)[: len(rows)] - start, axis=1)
+        parts.append(
+            pandas.DataFrame(
+                {
+                    "part": name,
+                    "step": rows["step"],
+                    "h": h,
+                    "loss": rows["loss"],
+                    "gradient_norm": rows["gradient_norm"],
+                    "sharpness": rows["eigenvalue_0"],
+                    "moved": moved,
+                }
+            )
+        )
+    first = float(np.linalg.norm(objective.gradient(objective.theta)))
+    recorded = sum(map(len, parts))
+    theirs = training.steps + recorded * (1 + PRODUCT * anew.products)
+    return {
+        "steps": pandas.concat(parts, ignore_index=True),
+        "start": pandas.DataFrame({"gradient_norm": [first]}),
+        "cost": pandas.DataFrame({"ours": [ours], "paper": [theirs]}),
+    }
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    lower, higher = (tables["steps"][tables["steps"]["part"] == name] for name in (LOWER, HIGHER))
+    first = tables["start"]["gradient_norm"].iloc[0]
+    loss = higher["loss"].to_numpy()
+    return [
+        Claim(
+            "The first training ends where the gradient is small: its norm over that at the start",
+            float(lower["gradient_norm"].iloc[0] / first),
+            "<",
+            0.1,
+        ),
+        Claim(
+            f"At the rate with h λ₀ = {config.h_lambda:g} the loss rises: its largest value over the one at the change",
+            float(loss.max() / loss[0]),
+            ">",
+            1.1,
+        ),
+        Claim(
+            "The minimum is left: the way that descent goes at the higher rate over that at the lower one",
+            float(higher["moved"].max() / lower["moved"].max()),
+            ">",
+            2,
+        ),
+        Claim(
+            "It comes to where it is flatter: λ₀ at the end over 2/h of the higher rate",
+            float(higher["sharpness"].iloc[-1] * higher["h"].iloc[0] / 2),
+            "<",
+            config.h_lambda / 2,
+        ),
+        cost_claim(tables["cost"]),
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    figure = Figure(figsize=(15, 4.5), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for ax, column, title in zip(
+        axes,
+        ("loss", "gradient_norm", "sharpness"),
+        ("loss", r"norm of the gradient", r"$\lambda_0$; dashed: 2/h"),
+        strict=True,
+    ):
+        for (_, rows), colour in zip(tables["steps"].groupby("part", sort=False), ("black", "#D55E00"), strict=True):
+            h = rows["h"].iloc[0]
+            ax.plot(rows["step"], rows[column], color=colour, label=f"h = {h:.3g}")
+            if column == "sharpness":
+                draw_threshold(ax, h, colour)
+        ax.set(title=title, xlabel="step after the first training")
+    axes[0].set_yscale("log")
+    axes[1].set_yscale("log")
+    axes[0].legend()
+    return figure
+
+
+EXPERIMENT = Experiment(
+    id="sharp-minima",
+    title="A minimum that is too sharp for the rate does not hold descent",
+    figure="Figure stability_analysis_nn, appendix D",
+    paper_says=(
+        "A network is trained at a rate close to convergence. Then the rate is raised slightly, so that λ₀ > 2/h. "
+        "Although the gradient is small there, training becomes unstable and leaves the area. The loss is a square "
+        "one, with which λ₀ does not fall late in training."
+    ),
+    paper_setting="CIFAR-10, square loss, h = 0.1 and then slightly more.",
+    profiles={profile: Config(training) for profile, training in CONVERGED.items()},
+    run=run,
+    claims=claims,
+    draw=draw,
+    stand_ins={**STAND_INS_SQUARE, "quick": STAND_INS_SQUARE["quick"].replace("300", "100")},
+)
