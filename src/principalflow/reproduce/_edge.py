@@ -21,14 +21,12 @@ _VGG = Training(
     "vgg11",
     width=0.0625,
     h=0.05,
-    steps=100,
+    steps=90,
     precision="single",
     options=(("normalization", "group"),),
     chunk=100,
 )
-_RESNET = replace(
-    _VGG, model="resnet18", width=0.125, options=(("normalization", "none"), ("stem", "imagenet")), chunk=100
-)
+_RESNET = replace(_VGG, model="resnet18", steps=80, options=(("normalization", "none"), ("stem", "imagenet")))
 _SMALL_RESNET = Training(
     "digits",
     128,
@@ -90,7 +88,7 @@ STAND_INS_SQUARE: dict[Profile, str] = {
 STAND_INS_RESNET: dict[Profile, str] = {
     "quick": "128 digits of 8 x 8 pixels stand in for CIFAR-10; a ResNet-18 of a sixteenth of the channels, without "
     "normalisation.",
-    "cpu": "1,000 images of CIFAR-10, and a ResNet-18 of an eighth of the channels without normalisation, whose "
+    "cpu": "1,000 images of CIFAR-10, and a ResNet-18 of a sixteenth of the channels without normalisation, whose "
     "first layers halve the images twice, as on ImageNet.",
 }
 _RIGHT_AT_EDGE = 0.1  # of h λ₀ above 2

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
 from principalflow._checks import NonFiniteError
 from principalflow.descent import descend
-from principalflow.objective import Objective
+from principalflow.objective import Objective, Vector
 from principalflow.record import Record
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
@@ -122,7 +123,7 @@ def trained(training: Training) -> Trained:
         with np.load(file) as saved:
             arrays = dict(saved)
     else:
-        records, kept = _descended(training, objective)
+        records, kept = descended(training, objective, objective.theta)
         columns = {name: column.to_numpy() for name, column in records.items()}
         arrays = {name: values.astype(str) if values.dtype == object else values for name, values in columns.items()}
         arrays["kept"] = kept
@@ -130,6 +131,21 @@ def trained(training: Training) -> Trained:
             _save(file, arrays)
     kept = arrays.pop("kept")
     return Trained(training, objective, pandas.DataFrame(arrays), kept)
+
+
+def descended(training: Training, objective: Objective, theta: Vector | NDArray) -> tuple[Table, NDArray]:
+    """Returns the records of all steps from `theta`, and the iterates to keep; fewer if descent diverges."""
+    take = Record(k=training.directions, tol=training.tolerance).start(objective)
+    theta, rows, kept = jnp.asarray(theta), [], []
+    for step in range(training.steps + 1):
+        try:
+            rows.append({"step": step, **take(theta, training.h)})
+        except NonFiniteError:
+            break
+        if step % training.keep == 0:
+            kept.append(np.asarray(theta))
+        theta = theta - training.h * objective.gradient(theta)
+    return pandas.DataFrame(rows), np.stack(kept)
 
 
 @contextlib.contextmanager
@@ -140,21 +156,6 @@ def trainings_in(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _FOLDER.reset(token)
-
-
-def _descended(training: Training, objective: Objective) -> tuple[Table, NDArray]:
-    """Returns the records of all steps, and the iterates to keep; fewer if descent diverges."""
-    take = Record(k=training.directions, tol=training.tolerance).start(objective)
-    theta, rows, kept = objective.theta, [], []
-    for step in range(training.steps + 1):
-        try:
-            rows.append({"step": step, **take(theta, training.h)})
-        except NonFiniteError:
-            break
-        if step % training.keep == 0:
-            kept.append(np.asarray(theta))
-        theta = theta - training.h * objective.gradient(theta)
-    return pandas.DataFrame(rows), np.stack(kept)
 
 
 def _save(file: Path, arrays: dict[str, NDArray]) -> None:

@@ -79,7 +79,7 @@ EXPERIMENT = Experiment(
     paper_setting="ResNet-18 on CIFAR-10, full batch, h = 0.03 and 0.01; Euler's steps of 5e-5.",
     profiles={
         "quick": Config(RESNET["quick"], window=16, time=0.25),
-        "cpu": Config(RESNET["cpu"], window=16, time=0.25),
+        "cpu": Config(RESNET["cpu"], window=12, time=0.25),
         "paper": Config(RESNET["paper"]),
     },
     run=run,

@@ -129,7 +129,11 @@ EXPERIMENT = Experiment(
         "and λ₀ grows. Where Re sc₀ is large, they change as under the positive flow."
     ),
     paper_setting="MNIST, MLP of 4 layers, h = 0.05; CIFAR-10, VGG, h = 0.01; Euler's steps of 5e-5.",
-    profiles={profile: Config((MLP[profile], SWEEP[profile][-1])) for profile in SWEEP},
+    profiles={
+        "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
+        "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1]), window=12),
+        "paper": Config((MLP["paper"], SWEEP["paper"][-1])),
+    },
     run=run,
     claims=claims,
     draw=draw,

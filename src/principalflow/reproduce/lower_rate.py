@@ -1,16 +1,15 @@
 """A lower rate brings stability back, and λ₀ grows again (figure instabilities_change_learning_rate_discrete)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.descent import descend
-from principalflow.record import Record
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._trained import descended
 
 BEFORE, AFTER = "before", "after"
 
@@ -26,8 +25,7 @@ class Config(_edge.Config):
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
     start, h = at_edge(run), run.training.h / config.divisor
-    record = Record(k=run.training.directions, tol=run.training.tolerance)
-    after = descend(run.objective, run.theta(start), h, config.steps, record, progress=False).records
+    after, _ = descended(replace(run.training, h=h, steps=config.steps), run.objective, run.theta(start))
     parts = [
         _rows(run.records[run.records["step"] <= start], BEFORE, 0),
         _rows(after, AFTER, start),
@@ -96,7 +94,11 @@ EXPERIMENT = Experiment(
         "are negative, the loss falls steadily, and λ₀ grows towards the new edge, as under the NGF."
     ),
     paper_setting="VGG on CIFAR-10, h = 0.05 and then 0.01.",
-    profiles={profile: Config((sweep[-1],)) for profile, sweep in SWEEP.items()},
+    profiles={
+        "quick": Config((SWEEP["quick"][-1],)),
+        "cpu": Config((SWEEP["cpu"][-1],), steps=80),
+        "paper": Config((SWEEP["paper"][-1],), steps=1000),
+    },
     run=run,
     claims=claims,
     draw=draw,

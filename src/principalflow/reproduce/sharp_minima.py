@@ -7,13 +7,11 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.descent import descend
-from principalflow.record import Record
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._edge import CONVERGED, STAND_INS_SQUARE, cost_claim, draw_threshold
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._networks import iterates
-from principalflow.reproduce._trained import Training
+from principalflow.reproduce._trained import Training, descended
 from principalflow.spectrum import top_eigenpairs
 
 LOWER, HIGHER = "lower rate", "higher rate"
@@ -34,13 +32,10 @@ def run(config: Config) -> Tables:
     objective = training.objective()
     ((_, start),) = deque(iterates(objective, training.h, training.steps, training.keep), maxlen=1)
     anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
-    record = Record(k=training.directions, tol=training.tolerance)
     parts, ours = [], training.steps + PRODUCT * float(anew.products)
     for name, h in ((LOWER, training.h), (HIGHER, config.h_lambda / float(anew.values[0]))):
-        path = descend(objective, start, h, config.steps, record, progress=False)
-        rows = path.records
-        ours += len(path.losses) + PRODUCT * float(rows["products"].sum())
-        moved = np.linalg.norm(np.asarray(path.thetas)[: len(rows)] - start, axis=1)
+        rows, thetas = descended(replace(training, h=h, steps=config.steps, keep=1), objective, start)
+        ours += len(rows) + PRODUCT * float(rows["products"].sum())
         parts.append(
             pandas.DataFrame(
                 {
@@ -50,7 +45,7 @@ def run(config: Config) -> Tables:
                     "loss": rows["loss"],
                     "gradient_norm": rows["gradient_norm"],
                     "sharpness": rows["eigenvalue_0"],
-                    "moved": moved,
+                    "moved": np.linalg.norm(thetas - start, axis=1),
                 }
             )
         )
