@@ -124,6 +124,20 @@ def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
     assert [result.error for result in results] == ["", ""]
 
 
+def test_a_process_that_is_killed_while_it_trains_takes_no_experiment_with_it(tmp_path):
+    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
+    item = reproduce.EXPERIMENTS["projection-prediction"]
+    trains = item, dataclasses.replace(item.profiles["quick"], networks=(training,))
+    other = reproduce.EXPERIMENTS["coefficients"]
+    waiting = [trains, (other, other.profiles["quick"])]
+    prepare = functools.partial(_die_once, tmp_path / "dead")
+    results = _run._results(waiting, "quick", tmp_path, 2, prepare, lambda sentence: None)
+    assert {result.experiment.id: result.error for result in results} == {
+        "projection-prediction": "",
+        "coefficients": "",
+    }
+
+
 @pytest.mark.parametrize("name", ["NPROC", "OPENBLAS_NUM_THREADS"])
 def test_experiments_that_run_together_share_the_cores(name, tmp_path, monkeypatch):
     monkeypatch.delenv(name, raising=False)
@@ -147,11 +161,20 @@ def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, mo
     training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
     _run._train(training, "quick", tmp_path)
     trained.cache_clear()
-    monkeypatch.setattr(_trained, "_descended", None)
+    monkeypatch.setattr(_trained, "descended", None)
     item = experiment("trained", run=lambda config: {"table": trained(training).records}, claims=lambda *_: [])
     item = dataclasses.replace(item, draw=lambda *_: Figure())
     monkeypatch.setattr(_run, "EXPERIMENTS", {"trained": item})
     assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 3
+
+
+def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
+    networks = tuple(Training("digits", 50, "mlp", width=0.02, h=h, steps=4) for h in (0.1, 0.2))
+    item, said = reproduce.EXPERIMENTS["projection-prediction"], []
+    config = dataclasses.replace(item.profiles["quick"], networks=networks)
+    (result,) = _run._results([(item, config)], "quick", tmp_path, 2, None, said.append)
+    assert result.error == ""
+    assert sorted(sentence.split(": ")[0] for sentence in said) == [training.label for training in networks]
 
 
 def test_an_experiment_named_twice_runs_once(counting, tmp_path):

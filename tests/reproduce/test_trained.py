@@ -30,7 +30,7 @@ def test_what_is_kept_comes_back_the_same_and_is_not_made_again(tmp_path, monkey
     with trainings_in(tmp_path):
         made = trained(TRAINING)
     trained.cache_clear()
-    monkeypatch.setattr(_trained, "_descended", None)
+    monkeypatch.setattr(_trained, "descended", None)
     with trainings_in(tmp_path):
         found = trained(TRAINING)
     np.testing.assert_array_equal(found.kept, made.kept)

@@ -1,0 +1,44 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pandas
+import pytest
+
+from principalflow import functions
+from principalflow.reproduce import edge_momentum
+from principalflow.reproduce.edge_momentum import HEAVY_BALL, NESTEROV, rate
+
+METHODS = pytest.mark.parametrize("method", [HEAVY_BALL, NESTEROV])
+
+
+@METHODS
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize(("relative", "stable"), [(0.99, True), (1.01, False)])
+def test_a_method_is_stable_on_a_quadratic_just_below_its_edge_and_not_just_above(method, momentum, relative, stable):
+    bowl, start = functions.quadratic([[3.0]]), jnp.array([1.0])
+    h = relative * rate(method, momentum, edge=3.0)
+    end, _ = edge_momentum._advance(bowl, start, jnp.zeros(1), h, momentum, method == NESTEROV, 2000)
+    assert (abs(float(end[0])) < 1) is stable
+
+
+@METHODS
+def test_without_momentum_the_edge_is_that_of_descent(method):
+    assert rate(method, 0.0, edge=8.0) == 2 / 8
+
+
+def test_a_run_that_diverges_ends_there():
+    config = edge_momentum.EXPERIMENT.profiles["quick"]
+    network = replace(config.network, samples=50, width=0.02, steps=1)
+    with jax.enable_x64(True):
+        rows = edge_momentum.run(replace(config, network=network, edge=1e-3, steps=80))["steps"]
+    assert rows.groupby("method").size().max() < 11
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_a_sharpness_near_the_edge_settles(settles):
+    config = edge_momentum.EXPERIMENT.profiles["quick"]
+    rows = pandas.DataFrame(
+        {"method": "made up", "h": 0.1, "sharpness": config.edge * (1.01 if settles else 0.5)}, range(9)
+    )
+    assert [claim.held for claim in edge_momentum.claims(config, {"steps": rows})] == [settles] * 2
