@@ -3,9 +3,9 @@ import pytest
 
 from principalflow import drift
 from principalflow.reproduce import validating_bea
-from principalflow.reproduce._networks import classifier
+from principalflow.reproduce._trained import Training
 
-NETWORK = validating_bea.Network("digits", 200, "mlp", width=0.05, h=0.1, steps=40, every=10)
+NETWORK = Training("digits", 200, "mlp", width=0.05, h=0.1, steps=40, keep=10)
 CONFIG = validating_bea.Config((NETWORK,))
 
 
@@ -24,7 +24,7 @@ def test_the_error_is_the_drift_of_a_step_from_that_iterate(tables):
     first = tables["errors"].query("step == 0 and flow == 'NGF'").iloc[0]
     length = first["error"] / first["relative_error"]
     with jax.enable_x64(True):
-        objective = classifier("digits", 200, "mlp", 0.05, seed=0)
+        objective = NETWORK.objective()
         expected = drift.per_iteration(objective, objective.theta, h=0.1)
     assert first["error"] == pytest.approx(expected, abs=1e-3 * length)  # ten times the solver's tolerance
 

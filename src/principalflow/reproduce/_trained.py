@@ -10,20 +10,22 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
+from principalflow import data as datasets
+from principalflow import models
 from principalflow._checks import NonFiniteError
 from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
 from principalflow.record import Record
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
-from principalflow.reproduce._networks import classifier
 from principalflow.reproduce._result import this_code
 
 _FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
@@ -73,17 +75,14 @@ class Training:
 
     def objective(self) -> Objective:
         """Returns the loss; its `theta` is the start."""
-        return classifier(
-            self.data,
-            self.samples,
-            self.model,
-            self.width,
-            self.seed,
-            self.chunk,
-            self.loss,
-            self.precision,
-            **dict(self.options),
-        )
+        dataset = datasets.load(self.data, self.samples, test_samples=0)
+        dtype = np.float32 if self.precision == "single" else np.float64
+        shape, classes = dataset.input_shape, dataset.classes or 1
+        options: Any = dict(self.options)
+        key = jax.random.key(self.seed)
+        network = models.build(self.model, shape, classes, key, width=self.width, dtype=dtype, **options)
+        samples = dataset.inputs.astype(dtype), dataset.labels
+        return Objective(models.loss(self.loss), network, samples, self.chunk)
 
 
 class Trained(NamedTuple):

@@ -1,46 +1,30 @@
 """The negative gradient flow over a whole training: descent follows it to the edge, and no further."""
 
-from dataclasses import dataclass
-
 import jax.numpy as jnp
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
 from principalflow.flows import NegativeGradient
+from principalflow.reproduce._edge import Config, draw_threshold, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
-from principalflow.reproduce._networks import classifier, iterates, sharpness
+from principalflow.reproduce._networks import iterates, sharpness
 from principalflow.reproduce._solve import field_of, solve
+from principalflow.reproduce._trained import Training
 
 NGF = "NGF"
 # Of the flow's solver: its tolerance for a parameter, and the evaluations it may take for a step of descent.
 _TOLERANCE, _EVALUATIONS = 1e-5, 200
 
 
-@dataclass(frozen=True)
-class Config:
-    """Data and network, descent's rate and steps, and how often it is looked at; `width` multiplies 3 layers of 100.
-
-    `chunk` is how many samples are evaluated at once, None for all.
-    """
-
-    data: str
-    samples: int
-    width: float
-    h: float
-    steps: int
-    every: int
-    chunk: int | None = None
-    seed: int = 0
-
-
 def run(config: Config) -> Tables:
-    objective = classifier(config.data, config.samples, "mlp", config.width, config.seed, config.chunk)
-    steps, descent = map(list, zip(*iterates(objective, config.h, config.steps, config.every), strict=True))
-    times = config.h * np.array(steps)
+    (training,) = trainings(config)
+    objective = training.objective()
+    steps, descent = map(list, zip(*iterates(objective, training), strict=True))
+    times = training.h * np.array(steps)
     field, start = field_of(NegativeGradient(), objective), np.asarray(objective.theta)
-    flow = solve(field, start, times, _TOLERANCE, _EVALUATIONS * config.steps)
+    flow = solve(field, start, times, _TOLERANCE, _EVALUATIONS * training.steps)
     paths = pandas.concat(
         pandas.DataFrame(
             {
@@ -63,7 +47,8 @@ def run(config: Config) -> Tables:
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
     descent, flow = (_path(tables, name) for name in (DESCENT, NGF))
-    at_descent, at_flow = (config.h * path["sharpness"].to_numpy() for path in (descent, flow))
+    (training,) = trainings(config)
+    at_descent, at_flow = (training.h * path["sharpness"].to_numpy() for path in (descent, flow))
     complete = len(flow) == len(descent)  # if not, the flow's solver gave up
     relative = (tables["errors"]["error"] / descent["moved"]).to_numpy()
     reached = at_descent >= 2
@@ -108,6 +93,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
+    (training,) = trainings(config)
     figure = Figure(figsize=(15, 4.5), layout="constrained")
     error, eigenvalue, loss = figure.subplots(1, 3)
     error.plot(tables["errors"]["time"], tables["errors"]["error"], color=COLOURS[NGF])
@@ -116,8 +102,8 @@ def draw(config: Config, tables: Tables) -> Figure:
         path = _path(tables, name)
         eigenvalue.plot(path["time"], path["sharpness"], color=COLOURS[name], label=name)
         loss.semilogy(path["time"], path["loss"], color=COLOURS[name], label=name)
-    eigenvalue.axhline(2 / config.h, color="grey", linestyle="--", label="2/h")
-    eigenvalue.set(title="largest eigenvalue of the Hessian", ylabel=r"$\lambda_0$")
+    draw_threshold(eigenvalue, training.h)
+    eigenvalue.set(title="largest eigenvalue of the Hessian; dashed: 2/h", ylabel=r"$\lambda_0$")
     loss.set(title="loss", ylabel=r"$E(\theta)$")
     for ax in (error, eigenvalue, loss):
         ax.set_xlabel(r"time $t = nh$")
@@ -145,9 +131,11 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="MNIST, an MLP of 4 layers with 100 units, cross-entropy, full batch, h = 0.05.",
     profiles={
-        "quick": Config(data="digits", samples=1000, width=0.1, h=0.2, steps=240, every=8),
-        "cpu": Config(data="mnist", samples=5000, width=1.0, h=0.1, steps=200, every=2),
-        "paper": Config(data="mnist", samples=60_000, width=1.0, h=0.05, steps=3000, every=25, chunk=10_000),
+        "quick": Config((Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=240, keep=8),)),
+        "cpu": Config((Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, keep=2),)),
+        "paper": Config(
+            (Training("mnist", 60_000, "mlp", width=1.0, h=0.05, steps=3000, keep=25, chunk=10_000),),
+        ),
     },
     run=run,
     claims=claims,

@@ -30,7 +30,7 @@ class Config:
 def run(config: Config) -> Tables:
     training = replace(config.network, seed=config.seed)
     objective = training.objective()
-    ((_, start),) = deque(iterates(objective, training.h, training.steps, training.keep), maxlen=1)
+    ((_, start),) = deque(iterates(objective, training), maxlen=1)
     anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
     parts, ours = [], training.steps + PRODUCT * float(anew.products)
     for name, h in ((LOWER, training.h), (HIGHER, config.h_lambda / float(anew.values[0]))):
