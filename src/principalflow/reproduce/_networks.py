@@ -15,9 +15,8 @@ def iterates(objective: Objective, training: Training) -> Iterator[tuple[int, Ve
     theta = objective.theta
     yield 0, theta
     for step in range(training.keep, training.steps + 1, training.keep):
-        path = descend(
-            objective, theta, training.h, training.keep
-        )  # in pieces, so that a long run of a large network fits in memory
+        # In pieces, so that a long run of a large network fits in memory.
+        path = descend(objective, theta, training.h, training.keep)
         if path.diverged:
             return
         theta = path.thetas[-1]
