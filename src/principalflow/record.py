@@ -86,7 +86,13 @@ class WarmStart:
 
 
 class Recording(WarmStart):
-    """Takes one record after another, each starting at the eigenpairs of the one before; see `Record.start`."""
+    """Takes one record after another, each starting at the eigenpairs of the one before; see `Record.start`.
+
+    Attributes:
+        gradient: Of the last record, for a step from there; not there before the first.
+    """
+
+    gradient: Vector
 
     def __init__(self, objective: Objective, record: Record):
         self._objective, self._record = objective, record
@@ -95,7 +101,7 @@ class Recording(WarmStart):
         """Returns one record, the columns of `Record` by their names."""
         h = _checks.positive("h", h)
         measured = stability.measure(self._objective, theta, self._record.k, self._eigenpairs, self._record.tol)
-        self._eigenpairs = measured.eigenpairs
+        self._eigenpairs, self.gradient = measured.eigenpairs, measured.gradient
         next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)
         row = row_of(h, measured, float(next_loss), next_gradient)
         if self._record.flow is not None:

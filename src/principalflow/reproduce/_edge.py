@@ -20,13 +20,13 @@ _VGG = Training(
     1000,
     "vgg11",
     width=0.0625,
-    h=0.05,
-    steps=90,
+    h=0.04,
+    steps=70,
     precision="single",
     options=(("normalization", "group"),),
     chunk=100,
 )
-_RESNET = replace(_VGG, model="resnet18", steps=80, options=(("normalization", "none"), ("stem", "imagenet")))
+_RESNET = replace(_VGG, model="resnet18", options=(("normalization", "none"), ("stem", "imagenet")))
 _SMALL_RESNET = Training(
     "digits",
     128,
@@ -42,7 +42,7 @@ _FULL = Training("cifar10", 50_000, "vgg16", width=1.0, h=0.05, steps=3000, prec
 # The paper's VGG on CIFAR-10 at three rates.
 SWEEP: dict[Profile, tuple[Training, ...]] = {
     "quick": tuple(replace(_DIGITS, h=h) for h in (0.16, 0.2, 0.25)),
-    "cpu": tuple(replace(_VGG, h=h) for h in (0.03, 0.05, 0.08)),
+    "cpu": tuple(replace(_VGG, h=h) for h in (0.04, 0.06, 0.08)),
     "paper": tuple(replace(_FULL, h=h) for h in (0.01, 0.03, 0.05)),
 }
 # Its MLP on MNIST.

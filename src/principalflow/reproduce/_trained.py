@@ -143,7 +143,7 @@ def descended(training: Training, objective: Objective, theta: Vector | NDArray)
             break
         if step % training.keep == 0:
             kept.append(np.asarray(theta))
-        theta = theta - training.h * objective.gradient(theta)
+        theta = theta - training.h * take.gradient
     return pandas.DataFrame(rows), np.stack(kept)
 
 
