@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas
 import pytest
 
@@ -35,10 +36,14 @@ def test_a_run_that_diverges_ends_there():
     assert rows.groupby("method").size().max() < 11
 
 
-@pytest.mark.parametrize("settles", [True, False])
-def test_a_sharpness_near_the_edge_settles(settles):
+@pytest.mark.parametrize(("start", "later", "expected"), [(0.9, 1.01, [True, True]), (0.3, 0.5, [False, False])])
+def test_a_sharpness_that_rises_to_the_edge_settles(start, later, expected):
     config = edge_momentum.EXPERIMENT.profiles["quick"]
-    rows = pandas.DataFrame(
-        {"method": "made up", "h": 0.1, "sharpness": config.edge * (1.01 if settles else 0.5)}, range(9)
-    )
-    assert [claim.held for claim in edge_momentum.claims(config, {"steps": rows})] == [settles] * 2
+    rows = pandas.DataFrame({"method": "made up", "h": 0.1, "sharpness": config.edge * np.array([start, *8 * [later]])})
+    assert [claim.held for claim in edge_momentum.claims(config, {"steps": rows})] == expected
+
+
+def test_a_sharpness_that_starts_above_the_edge_has_not_risen_to_it():
+    config = edge_momentum.EXPERIMENT.profiles["quick"]
+    rows = pandas.DataFrame({"method": "made up", "h": 0.1, "sharpness": 9 * [1.01 * config.edge]})
+    assert not edge_momentum.claims(config, {"steps": rows})[0].held

@@ -66,33 +66,34 @@ def test_descent_that_rises_with_the_flow_up_agrees_with_it():
 
 @pytest.mark.parametrize("proportional", [True, False])
 def test_rises_that_grow_with_those_of_the_positive_flow_are_proportional(proportional):
-    rises = np.arange(1.0, 6)
+    rises = np.arange(1.0, 11)
     up = rises**2 if proportional else -rises
-    changes = pandas.DataFrame({"network": "made up", "loss_change": rises, "loss_change_up": up})
-    tables = steps(coefficient_0_real=0.0) | {"changes": changes}
-    assert held(instabilities_resnet, tables)[2] is proportional
+    changes = {"loss_change": rises, "loss_change_up": up, "sharpness_change": rises, "sharpness_change_up": up}
+    tables = steps(coefficient_0_real=0.0) | {"changes": pandas.DataFrame(changes)}
+    assert held(instabilities_resnet, tables)[2:4] == [proportional] * 2
 
 
 def test_too_few_rises_tell_nothing_of_proportion():
-    changes = pandas.DataFrame({"network": "made up", "loss_change": [1.0, 2.0], "loss_change_up": [1.0, 2.0]})
-    assert not held(instabilities_resnet, steps(coefficient_0_real=0.0) | {"changes": changes})[2]
+    names = ("loss_change", "loss_change_up", "sharpness_change", "sharpness_change_up")
+    changes = pandas.DataFrame({name: [1.0, 2.0] for name in names})
+    assert held(instabilities_resnet, steps(coefficient_0_real=0.0) | {"changes": changes})[2:4] == [False] * 2
 
 
 @pytest.mark.parametrize(("outside", "at_edge", "expected"), [(0.01, 1.0, [True, True]), (1.0, 1.5, [False, False])])
 def test_the_non_principal_term_is_compared_outside_the_edge_and_at_it(outside, at_edge, expected):
-    rows = pandas.DataFrame({"h_lambda": [0.5, 0.9, 1.5, 2.1], "relative": [outside, outside, 10.0, at_edge]})
-    assert held(non_principal, {"steps": rows, "cost": COSTS})[:2] == expected
+    rows = {"network": "made up", "h_lambda": [0.5, 0.9, 1.5, 2.1], "relative": [outside, outside, 10.0, at_edge]}
+    assert held(non_principal, {"steps": pandas.DataFrame(rows), "cost": COSTS})[:2] == expected
 
 
 @pytest.mark.parametrize("left", [True, False])
 def test_a_minimum_is_left_if_descent_goes_further_at_the_higher_rate(left):
-    rows = {"step": [0, 1], "gradient_norm": 0.01, "sharpness": 10.0}
+    rows = {"step": [0, 1], "gradient_norm": 0.01, "sharpness": 9.0 if left else 10.0}
     lower = pandas.DataFrame(rows | {"part": sharp_minima.LOWER, "h": 0.1, "loss": 1.0, "moved": [0.0, 1.0]})
     change = {"part": sharp_minima.HIGHER, "h": 0.22}
-    change |= {"loss": [1.0, 3.0], "moved": [0.0, 3.0]} if left else {"loss": [1.0, 0.9], "moved": [0.0, 1.0]}
+    change |= {"loss": [1.0, 3.0], "moved": [0.0, 5.0]} if left else {"loss": [1.0, 0.9], "moved": [0.0, 4.0]}
     tables = {
         "steps": pandas.concat([lower, pandas.DataFrame(rows | change)]),
         "start": pandas.DataFrame({"gradient_norm": [1.0]}),
         "cost": COSTS,
     }
-    assert held(sharp_minima, tables)[:3] == [True, left, left]
+    assert held(sharp_minima, tables)[:4] == [True, left, left, left]

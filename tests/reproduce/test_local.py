@@ -25,6 +25,14 @@ def test_the_loss_changes_as_along_the_flow(local, name, flow):
     assert local.changes[f"loss_change_{name}"][1] == pytest.approx(expected, rel=1e-2)
 
 
+def test_a_flow_for_a_part_of_a_step_goes_a_part_of_the_way(local):
+    with jax.enable_x64(True):
+        part = local_flows(trained(TRAINING), [0, 2], time=0.25).changes
+    for name in (DOWN, UP):
+        share = part[f"loss_change_{name}"] / local.changes[f"loss_change_{name}"]
+        assert share.between(0.15, 0.45).all()
+
+
 def test_descents_own_changes_are_those_of_its_records(local):
     with jax.enable_x64(True):
         records = trained(TRAINING).records

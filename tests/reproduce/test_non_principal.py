@@ -17,5 +17,5 @@ def test_the_term_is_that_of_dense_third_derivatives():
         theta = jnp.asarray(run.theta(2))
         g = run.objective.gradient(theta)
         dense = jax.jvp(run.objective.hessian, (theta,), (g,))[1] @ g
-    np.testing.assert_array_equal(rows["step"], [0, 2])
+    np.testing.assert_array_equal(rows["step"], [0, 2, 4])
     np.testing.assert_allclose(rows["term"].iloc[1], 0.1**2 / 12 * np.linalg.norm(dense), rtol=1e-6)

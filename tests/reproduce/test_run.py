@@ -124,7 +124,7 @@ def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
     assert [result.error for result in results] == ["", ""]
 
 
-def test_a_process_that_is_killed_while_it_trains_takes_no_experiment_with_it(tmp_path):
+def test_a_killed_process_takes_no_experiment_with_it_that_waits_for_a_training(tmp_path):
     training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
     item = reproduce.EXPERIMENTS["projection-prediction"]
     trains = item, dataclasses.replace(item.profiles["quick"], networks=(training,))

@@ -1,11 +1,13 @@
-"""From iterates of descent, the flows down and up the gradient for the time of one step: loss and λ₀ after it."""
+"""From iterates of descent, the flows down and up the gradient for about the time of a step: loss and λ₀ after it."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas
 
+from principalflow._checks import NonFiniteError
 from principalflow.flows import Flow, NegativeGradient, PositiveGradient
 from principalflow.reproduce._cost import PRODUCT, Spent, counting
 from principalflow.reproduce._edge import EULER_STEP
@@ -29,7 +31,7 @@ class Local(NamedTuple):
 
 
 def local_flows(run: Trained, steps: Sequence[int], time: float = 1.0) -> Local:
-    """Follows the negative and the positive gradient flow from iterates, each for the time of one step of descent.
+    """Follows the negative and the positive gradient flow from iterates, each for the time of a step or a part of it.
 
     Args:
         run: The training.
@@ -43,7 +45,7 @@ def local_flows(run: Trained, steps: Sequence[int], time: float = 1.0) -> Local:
     """
     rows, cost, by_paper = [], 0.0, 0.0
     h, objective = run.training.h, run.objective
-    records = run.records.set_index("step")
+    records, eigenpairs = run.records.set_index("step"), None
     for step in steps:
         here, after, theta = records.loc[step], records.loc[step + 1], run.theta(step)
         row = {
@@ -55,15 +57,16 @@ def local_flows(run: Trained, steps: Sequence[int], time: float = 1.0) -> Local:
             "loss_change": here["loss_change"],
             "sharpness_change": after["eigenvalue_0"] - here["eigenvalue_0"],
         }
-        eigenpairs = None
         for name, flow in _FLOWS.items():
             spent = Spent()
             tolerance = _TOLERANCE * h * here["gradient_norm"] / np.sqrt(theta.size)
             states = solve(counting(flow, objective, spent), theta, [0, time * h], tolerance, _EVALUATIONS)
             cost, by_paper = cost + spent.cost, by_paper + time * h / EULER_STEP
             row |= {f"loss_change_{name}": np.nan, f"sharpness_change_{name}": np.nan}
-            if len(states) == 2:
-                row[f"loss_change_{name}"] = float(objective.value(states[1])) - here["loss"]
+            if len(states) < 2:
+                continue
+            row[f"loss_change_{name}"] = float(objective.value(states[1])) - here["loss"]
+            with contextlib.suppress(NonFiniteError):  # the flow may get to where the loss is finite, but nothing else
                 eigenpairs = top_eigenpairs(objective, states[1], 1, guess=eigenpairs, tol=run.training.tolerance)
                 row[f"sharpness_change_{name}"] = float(eigenpairs.values[0]) - here["eigenvalue_0"]
                 cost, by_paper = (total + PRODUCT * eigenpairs.products for total in (cost, by_paper))

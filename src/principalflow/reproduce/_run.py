@@ -193,54 +193,56 @@ def _results(
     say: Callable[[str], None],
 ) -> Iterator[Result]:
     """Yields results as they are finished and saved."""
-    jobs = min(jobs, max(len(waiting), len(_trainings(waiting))))
-    if jobs < 2:
-        for experiment, config in waiting:
-            yield _run_and_save(experiment, profile, config, out)
+    trainings = _trainings(waiting)
+    if jobs > 1 and len(waiting) == 1 and len(trainings) > 1:  # side by side; then the experiment has all cores
+        yield from _in_processes([], trainings, profile, out, jobs, prepare, say)
+    if jobs > 1 and len(waiting) > 1:
+        yield from _in_processes(waiting, trainings, profile, out, min(jobs, len(waiting)), prepare, say)
         return
-    yield from _in_processes(waiting, profile, out, jobs, prepare, say)
+    for experiment, config in waiting:
+        yield _run_and_save(experiment, profile, config, out)
 
 
 def _in_processes(
     waiting: list[tuple[Experiment, Any]],
+    trainings: list[Training],
     profile: Profile,
     out: Path,
     jobs: int,
     prepare: Callable[[], None] | None,
     say: Callable[[str], None],
 ) -> Iterator[Result]:
-    # The last experiments take longest: begun first, they leave nobody idle. Each begins when its trainings are there.
-    held_back, running, killed = waiting[::-1], {}, []
+    """Makes trainings and runs experiments, each when its trainings are there."""
+    held_back, running, killed = (
+        waiting[::-1],
+        {},
+        [],
+    )  # the last ones take longest: begun first, they leave nobody idle
     with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
-        in_training = {pool.submit(_train, item, profile, out): item for item in _trainings(waiting)}
+        in_training = {_submitted(pool, _train, training, profile, out): training for training in trainings}
         try:
-            while held_back or running:
+            while held_back or running or in_training:
                 not_there = set(in_training.values())
                 for item in [item for item in held_back if not not_there & set(_trainings([item]))]:
                     held_back.remove(item)
                     running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
                 for task in wait([*in_training, *running], return_when=FIRST_COMPLETED).done:
+                    error = task.exception()
                     if task in in_training:
                         training = in_training.pop(task)
-                        if not task.exception():
+                        if not error:
                             say(f"{training.label}: trained in {task.result():.0f} s.")
                         continue
-                    (experiment, config), error = running.pop(task), task.exception()
-                    if isinstance(error, BrokenProcessPool) and len(waiting) > 1:
-                        killed.append((experiment, config))
-                        continue
-                    result, why = (None, "") if error else load(out, experiment, profile)
-                    if result is None:  # the process came to an end, or what it saved is gone
-                        story = "".join(traceback.format_exception(error)) if error else why
-                        result = Result(experiment, profile, config, {}, (), 0.0, story or "nothing was saved").save(
-                            out
-                        )
-                    yield result
+                    item = running.pop(task)
+                    if isinstance(error, BrokenProcessPool) and jobs > 1:
+                        killed.append(item)
+                    else:
+                        yield _saved(*item, profile, out, error)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     for item in killed:  # one process was, and all that waited with it; now each has its own
-        yield from _in_processes([item], profile, out, 1, prepare, say)
+        yield from _in_processes([item], [], profile, out, 1, prepare, say)
 
 
 def _saved(experiment: Experiment, config: Any, profile: Profile, out: Path, error: BaseException | None) -> Result:

@@ -103,7 +103,7 @@ class Trained(NamedTuple):
     @property
     def cost(self) -> float:
         """What it cost, in gradients: steps, and the Hessian products of its eigenpairs."""
-        return len(self.records) + PRODUCT * float(self.records["products"].sum())
+        return cost(self.records)
 
     def theta(self, step: int) -> NDArray:
         """Returns the iterate after so many steps."""
@@ -132,14 +132,24 @@ def trained(training: Training) -> Trained:
     return Trained(training, objective, pandas.DataFrame(arrays), kept)
 
 
+def cost(records: Table) -> float:
+    """Returns what recorded steps cost, in gradients: the steps, and the Hessian products of their eigenpairs."""
+    return len(records) + PRODUCT * float(records["products"].sum())
+
+
 def descended(training: Training, objective: Objective, theta: Vector | NDArray) -> tuple[Table, NDArray]:
-    """Returns the records of all steps from `theta`, and the iterates to keep; fewer if descent diverges."""
+    """Returns the records of all steps from `theta`, and the iterates to keep; fewer if descent diverges.
+
+    `descend` would compile its steps, which takes minutes for a large network, and keep all iterates.
+    """
     take = Record(k=training.directions, tol=training.tolerance).start(objective)
     theta, rows, kept = jnp.asarray(theta), [], []
     for step in range(training.steps + 1):
         try:
             rows.append({"step": step, **take(theta, training.h)})
         except NonFiniteError:
+            if not rows:
+                raise
             break
         if step % training.keep == 0:
             kept.append(np.asarray(theta))

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from principalflow import data, models
 from principalflow.descent import descend
 from principalflow.objective import Objective
+from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
-from principalflow.reproduce._networks import sharpness
 from principalflow.reproduce._tracking import PRINCIPAL, Start, draw_errors, errors_from, medians
 
 STABLE, EDGE = "stability", "edge of stability"

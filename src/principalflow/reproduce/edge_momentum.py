@@ -1,5 +1,6 @@
 """Momentum and Nesterov's method have edges of their own (beyond the paper; Cohen et al. 2021, appendix)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -7,15 +8,14 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pandas
-from jax import lax
+from jax import Array, lax
 from matplotlib.figure import Figure
 
-from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._edge import SQUARE, STAND_INS_SQUARE
+from principalflow.reproduce._descent import end, sharpness
+from principalflow.reproduce._edge import SQUARE
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
-from principalflow.reproduce._networks import sharpness
 from principalflow.reproduce._trained import Training
 
 HEAVY_BALL, NESTEROV = "momentum", "Nesterov"
@@ -44,7 +44,7 @@ def rate(method: str, momentum: float, edge: float) -> float:
 def run(config: Config) -> Tables:
     training = replace(config.network, seed=config.seed)
     objective = training.objective()
-    start = descend(objective, objective.theta, training.h, training.steps, progress=False).thetas[-1]
+    start = end(objective, training)
     tables = {}
     for method, momentum in product((HEAVY_BALL, NESTEROV), config.momenta):
         h = rate(method, momentum, config.edge)
@@ -60,7 +60,11 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         second_half = relative.iloc[len(relative) // 2 :]
         found += [
             Claim(
-                f"{method}: λ₀ rises to the method's own edge: the largest λ₀ over it", float(relative.max()), ">=", 1
+                f"{method}: λ₀ rises from below to the method's own edge: the largest λ₀ over it",
+                float(relative.max()) if relative.iloc[0] < 1 else np.nan,
+                ">=",
+                1,
+                note=f"At the start it is {relative.iloc[0]:.3f}.",
             ),
             Claim(
                 f"{method}: there it stays: how far the mean of λ₀ over the edge, over the second half, is from 1",
@@ -89,18 +93,22 @@ def draw(config: Config, tables: Tables) -> Figure:
 
 
 def _trained(objective: Objective, start: Vector, method: str, momentum: float, h: float, config: Config) -> Table:
-    theta, velocity, thetas, losses = start, jnp.zeros_like(start), [], []
-    while np.isfinite(loss := float(objective.value(theta))) and len(thetas) <= config.steps // config.every:
-        thetas.append(theta)
-        losses.append(loss)
-        theta, velocity = _advance(objective, theta, velocity, h, momentum, method == NESTEROV, config.every)
-    steps = config.every * np.arange(len(thetas))
-    return pandas.DataFrame({"step": steps, "loss": losses, "sharpness": sharpness(objective, thetas)})
+    losses = []
+
+    def visited() -> Iterator[Vector]:
+        state, nesterov = (start, jnp.zeros_like(start)), method == NESTEROV
+        while len(losses) <= config.steps // config.every and np.isfinite(loss := float(objective.value(state[0]))):
+            losses.append(loss)
+            yield state[0]
+            state = _advance(objective, *state, jnp.asarray(h), jnp.asarray(momentum), nesterov, config.every)
+
+    curvature = sharpness(objective, visited())
+    return pandas.DataFrame({"step": config.every * np.arange(len(losses)), "loss": losses, "sharpness": curvature})
 
 
 @eqx.filter_jit
 def _advance(
-    objective: Objective, theta: Vector, velocity: Vector, h: float, momentum: float, nesterov: bool, steps: int
+    objective: Objective, theta: Vector, velocity: Vector, h: Array, momentum: Array, nesterov: bool, steps: int
 ):
     def step(_, state):
         theta, velocity = state
@@ -131,5 +139,8 @@ EXPERIMENT = Experiment(
     run=run,
     claims=claims,
     draw=draw,
-    stand_ins=STAND_INS_SQUARE,
+    stand_ins={
+        "quick": "300 digits of 8 x 8 pixels and an MLP of 3 x 10 units.",
+        "cpu": "1,000 images of MNIST and an MLP of 3 x 100 units.",
+    },
 )

@@ -19,9 +19,9 @@ from principalflow.functions import banana, cosine_valley
 from principalflow.models import MLP, loss
 from principalflow.objective import Objective
 from principalflow.reproduce._cost import COMPLEX, CONTRACTION, PRODUCT, measure
+from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
-from principalflow.reproduce._networks import sharpness
 from principalflow.reproduce._solve import EULER
 from principalflow.reproduce._tracking import spectra
 from principalflow.reproduce.quadratic_2d import valley

@@ -1,17 +1,18 @@
 """The negative gradient flow over a whole training: descent follows it to the edge, and no further."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
 from principalflow.flows import NegativeGradient
-from principalflow.reproduce._edge import Config, draw_threshold, trainings
+from principalflow.reproduce._descent import iterates, sharpness
+from principalflow.reproduce._edge import MLP, STAND_INS_MLP, Config, draw_threshold, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
-from principalflow.reproduce._networks import iterates, sharpness
 from principalflow.reproduce._solve import field_of, solve
-from principalflow.reproduce._trained import Training
 
 NGF = "NGF"
 # Of the flow's solver: its tolerance for a parameter, and the evaluations it may take for a step of descent.
@@ -131,17 +132,12 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="MNIST, an MLP of 4 layers with 100 units, cross-entropy, full batch, h = 0.05.",
     profiles={
-        "quick": Config((Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=240, keep=8),)),
-        "cpu": Config((Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, keep=2),)),
-        "paper": Config(
-            (Training("mnist", 60_000, "mlp", width=1.0, h=0.05, steps=3000, keep=25, chunk=10_000),),
-        ),
+        "quick": Config((replace(MLP["quick"], steps=240, keep=8),)),
+        "cpu": Config((replace(MLP["cpu"], precision="double", keep=2),)),
+        "paper": Config((replace(MLP["paper"], precision="double", keep=25),)),
     },
     run=run,
     claims=claims,
     draw=draw,
-    stand_ins={
-        "quick": "Digits of 8 x 8 pixels stand in for MNIST, an MLP of 3 x 10 units for one of 3 x 100, with h = 0.2.",
-        "cpu": "5,000 images of MNIST, with h = 0.1: λ₀ gets to 27 only on so few, below 2/0.05 = 40.",
-    },
+    stand_ins=STAND_INS_MLP,
 )

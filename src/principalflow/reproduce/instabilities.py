@@ -1,5 +1,7 @@
 """Where the loss rises, Re sc₀ is large and positive (figures instabilities_short, cifar_peak_commons)."""
 
+from dataclasses import replace
+
 from matplotlib.figure import Figure
 
 from principalflow.reproduce._edge import (
@@ -94,7 +96,11 @@ EXPERIMENT = Experiment(
         "happens; where its real part is large and positive the loss rises."
     ),
     paper_setting="MNIST, MLP of 4 layers, h = 0.05; CIFAR-10, VGG, h = 0.02 and a sweep; full batch.",
-    profiles={profile: Config((MLP[profile], SWEEP[profile][-1])) for profile in SWEEP},
+    profiles={
+        "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
+        "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1])),
+        "paper": Config((MLP["paper"], replace(SWEEP["paper"][0], h=0.02))),
+    },
     run=run,
     claims=claims,
     draw=draw,

@@ -17,12 +17,13 @@ from principalflow.reproduce._edge import (
     steps_of,
     trainings,
 )
-from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
+from principalflow.reproduce._local import UP
+from principalflow.reproduce.instabilities import COEFFICIENT
 from principalflow.reproduce.local_flows import Config
 
-COEFFICIENT = "coefficient_0_real"
-_FEWEST = 4  # rises, for a correlation
+_FEWEST = 8  # rises, for a correlation
 
 
 def run(config: Config) -> Tables:
@@ -35,9 +36,6 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     for name, steps in tables["steps"].groupby("network", sort=False):
         rises = steps["loss_change"] > 0
         by_sharpness = area_under_curve(steps["h_lambda"], rises)
-        changes = tables["changes"][tables["changes"]["network"] == name].dropna()
-        risen = changes[changes["loss_change"] > 0]
-        enough = len(risen) >= _FEWEST
         found += [
             Claim(
                 f"{name}: the loss rises where λ₀ > 2/h: share of the {rises.sum()} rises",
@@ -52,16 +50,36 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
                 0.9,
                 note=f"By h λ₀ alone: {by_sharpness:.3f}.",
             ),
-            Claim(
-                f"{name}: a rise is the larger, the more the positive flow raises the loss from there: rank "
-                f"correlation over {len(risen)} rises",
-                risen["loss_change"].corr(risen["loss_change_up"], method="spearman") if enough else np.nan,
-                ">",
-                0.5,
-                note=f"The flow is followed for {config.time:g} steps.",
-            ),
         ]
-    return [*found, cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {EULER_STEP:g}.")]
+    risen = tables["changes"][tables["changes"]["loss_change"] > 0]
+    followed = risen.dropna(subset=["loss_change_up", "sharpness_change_up"])
+    note = (
+        f"Over {len(followed)} of {len(risen)} rises; from the others the flow could not be followed. It is followed "
+        f"for {config.time:g} of the time of a step."
+    )
+    return [
+        *found,
+        Claim(
+            "A rise is the larger, the more the positive flow raises the loss from there: rank correlation",
+            _correlation(followed, "loss_change"),
+            ">",
+            0.5,
+            note=note,
+        ),
+        Claim(
+            "There λ₀ rises the more, the more the positive flow raises it: rank correlation",
+            _correlation(followed, "sharpness_change"),
+            ">",
+            0.5,
+            note=note,
+        ),
+        cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {EULER_STEP:g}."),
+    ]
+
+
+def _correlation(changes: Table, quantity: str) -> float:
+    enough = len(changes) >= _FEWEST
+    return float(changes[quantity].corr(changes[f"{quantity}_{UP}"], method="spearman")) if enough else np.nan
 
 
 EXPERIMENT = Experiment(
@@ -78,9 +96,9 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="ResNet-18 on CIFAR-10, full batch, h = 0.03 and 0.01; Euler's steps of 5e-5.",
     profiles={
-        "quick": Config(RESNET["quick"], window=16, time=0.25),
-        "cpu": Config(RESNET["cpu"], window=12, time=0.25),
-        "paper": Config(RESNET["paper"]),
+        "quick": Config(RESNET["quick"], window=12, rises=20, time=0.25),
+        "cpu": Config(RESNET["cpu"], window=8, rises=12, time=0.25),
+        "paper": Config(RESNET["paper"], rises=100),
     },
     run=run,
     claims=claims,

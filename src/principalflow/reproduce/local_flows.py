@@ -23,10 +23,11 @@ _STYLES = {"": (DESCENT, COLOURS[DESCENT]), DOWN: ("NGF", COLOURS["NGF"]), UP: (
 class Config(_edge.Config):
     """Flows start at consecutive steps: so many around the first rise of the loss, and half as many from the start.
 
-    They are followed for `time`, in steps of descent.
+    They start at the first so many `rises` as well, and are followed for `time`, in steps of descent.
     """
 
     window: int = 30
+    rises: int = 0
     time: float = 1.0
 
 
@@ -80,7 +81,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         _edge.draw_threshold(sharpness, rows["h"].iloc[0])
         _plot(coefficient, rows, rows["coefficient"], "black")
         coefficient.axhline(0, color="grey", linewidth=0.5)
-        loss.set(title=f"{name}\nloss after a step or a flow", yscale="log")
+        loss.set(title=f"{name}\nloss after a step or a flow{_time(config)}", yscale="log")
         sharpness.set_title(r"$\lambda_0$ after it; dashed: 2/h")
         coefficient.set_title(r"Re $sc_0$")
         places = range(0, len(rows), max(len(rows) // 8, 1))
@@ -91,19 +92,23 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
+def _time(config: Config) -> str:
+    return "" if config.time == 1 else f" for {config.time:g} of its time"
+
+
 def _medians(changes: Table, quantity: str) -> str:
     middle = {name: changes[f"{quantity}_{flow}" if flow else quantity].median() for flow, (name, _) in _STYLES.items()}
     return ", ".join(f"{name} {value:.3g}" for name, value in middle.items())
 
 
 def _steps(config: Config, records: Table) -> list[int]:
-    """The first steps, and a window that begins a little before the loss rises at the edge."""
+    """The first steps, a window that begins a little before the loss rises at the edge, and further such rises."""
     last = int(records["step"].max())
     edge = records["eigenvalue_0"] * records["learning_rate"] > 2
     rises = records.loc[edge & (records["loss_change"] > 0), "step"]
     begin = int(rises.iloc[0]) - config.window // 4 if len(rises) else last - config.window
     windows = np.union1d(np.arange(config.window // 2), np.arange(begin, begin + config.window))
-    return [int(step) for step in windows if 0 <= step < last]
+    return [int(step) for step in np.union1d(windows, rises.head(config.rises)) if 0 <= step < last]
 
 
 def _draw(ax: Axes, rows: Table, quantity: str, change: str) -> None:
@@ -132,7 +137,7 @@ EXPERIMENT = Experiment(
     profiles={
         "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
         "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1]), window=12),
-        "paper": Config((MLP["paper"], SWEEP["paper"][-1])),
+        "paper": Config((MLP["paper"], SWEEP["paper"][0])),
     },
     run=run,
     claims=claims,

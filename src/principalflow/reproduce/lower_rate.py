@@ -6,7 +6,6 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _edge
-from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._trained import descended
@@ -30,8 +29,7 @@ def run(config: Config) -> Tables:
         _rows(run.records[run.records["step"] <= start], BEFORE, 0),
         _rows(after, AFTER, start),
     ]
-    more = config.steps + PRODUCT * float(after["products"].sum())
-    return {"steps": pandas.concat(parts, ignore_index=True), "cost": costs([run], more, more)}
+    return {"steps": pandas.concat(parts, ignore_index=True), "cost": costs([run, run._replace(records=after)])}
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:

@@ -113,7 +113,11 @@ EXPERIMENT = Experiment(
         "prediction is close."
     ),
     paper_setting="VGG on CIFAR-10, full batch, h = 0.01.",
-    profiles={profile: Config((sweep[1],)) for profile, sweep in SWEEP.items()},
+    profiles={
+        "quick": Config((SWEEP["quick"][1],)),
+        "cpu": Config((SWEEP["cpu"][1],)),
+        "paper": Config((SWEEP["paper"][0],)),
+    },
     run=run,
     claims=claims,
     draw=draw,

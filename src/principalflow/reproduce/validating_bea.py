@@ -7,10 +7,10 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow.reproduce._cost import measure
-from principalflow.reproduce._edge import SWEEP, Config, share, trainings
+from principalflow.reproduce._descent import iterates, sharpness
+from principalflow.reproduce._edge import MLP, STAND_INS_MLP, SWEEP, Config, share, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
-from principalflow.reproduce._networks import iterates, sharpness
 from principalflow.reproduce._trained import Training
 
 NGF, IGR, THIRD = FLOWS = ("NGF", "IGR flow", "third-order flow")
@@ -121,17 +121,17 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="Full batch, MLP of 4 layers on MNIST, h = 0.05; VGG on CIFAR-10, h = 0.02; Euler's steps of 5e-5.",
     profiles={
-        "quick": Config((Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=240, keep=16),)),
+        "quick": Config((replace(MLP["quick"], steps=240, keep=16),)),
         "cpu": Config(
             (
-                Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, keep=20),
+                replace(MLP["cpu"], precision="double", keep=20),
                 replace(SWEEP["cpu"][0], samples=500, precision="double", keep=14),
             )
         ),
         "paper": Config(
             (
-                Training("mnist", 60_000, "mlp", width=1.0, h=0.05, steps=3000, keep=25, chunk=10_000),
-                Training("cifar10", 50_000, "vgg16", width=1.0, h=0.02, steps=3000, keep=25, chunk=1000),
+                replace(MLP["paper"], precision="double", keep=25),
+                replace(SWEEP["paper"][0], h=0.02, precision="double", keep=25),
             )
         ),
     },
@@ -139,9 +139,8 @@ EXPERIMENT = Experiment(
     claims=claims,
     draw=draw,
     stand_ins={
-        "quick": "Digits of 8 x 8 pixels stand in for MNIST, an MLP of 3 x 10 units for one of 3 x 100, with h = 0.2; "
-        "CIFAR-10 is left out.",
-        "cpu": "5,000 images of MNIST, with h = 0.1 since λ₀ gets to 27 only on so few; 500 of CIFAR-10, and a VGG-11 "
-        "of a sixteenth of the channels with group normalisation, with h = 0.04.",
+        "quick": f"{STAND_INS_MLP['quick']} CIFAR-10 is left out.",
+        "cpu": f"{STAND_INS_MLP['cpu']} 500 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels with group "
+        "normalisation, with h = 0.04.",
     },
 )

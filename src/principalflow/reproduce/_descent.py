@@ -1,9 +1,11 @@
 """Descent through networks without records, and the sharpness on the way."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from principalflow._checks import NonFiniteError
 from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
 from principalflow.reproduce._trained import Training
@@ -23,10 +25,20 @@ def iterates(objective: Objective, training: Training) -> Iterator[tuple[int, Ve
         yield step, theta
 
 
+def end(objective: Objective, training: Training) -> Vector:
+    """Returns where a training ends, the last iterate that it keeps."""
+    ((_, theta),) = deque(iterates(objective, training), maxlen=1)
+    return theta
+
+
 def sharpness(objective: Objective, thetas: Iterable[Vector]) -> np.ndarray:
     """Returns the Hessian's largest eigenvalue at each of these, each found from the one before; NaN where it isn't."""
     eigenpairs, values = None, []
     for theta in thetas:
-        eigenpairs = top_eigenpairs(objective, theta, 1, guess=eigenpairs, tol=1e-2)
-        values.append(float(eigenpairs.values[0]) if eigenpairs.converged else np.nan)
+        try:
+            eigenpairs = top_eigenpairs(objective, theta, 1, guess=eigenpairs, tol=1e-2)
+        except NonFiniteError:
+            values.append(np.nan)
+        else:
+            values.append(float(eigenpairs.values[0]) if eigenpairs.converged else np.nan)
     return np.array(values)

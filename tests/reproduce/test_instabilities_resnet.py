@@ -1,0 +1,31 @@
+import dataclasses
+
+import jax
+import pytest
+
+from principalflow.reproduce import instabilities_resnet
+from principalflow.reproduce._trained import Training
+
+TRAINING = Training("digits", 20, "resnet18", width=0.016, h=0.5, steps=12, options=(("normalization", "none"),))
+
+
+@pytest.fixture(scope="module")
+def tables():
+    config = dataclasses.replace(
+        instabilities_resnet.EXPERIMENT.profiles["quick"], networks=(TRAINING,), window=2, rises=2
+    )
+    with jax.enable_x64(True):
+        return config, instabilities_resnet.run(config)
+
+
+def test_flows_start_at_rises_of_the_loss(tables):
+    _, found = tables
+    steps = found["steps"].iloc[:-1]
+    rises = steps[(steps["loss_change"] > 0) & (steps["h_lambda"] > 2)]["step"].head(2)
+    assert set(rises) <= set(found["changes"]["step"])
+
+
+def test_claims_and_figure_can_be_made(tables):
+    config, found = tables
+    assert len(instabilities_resnet.claims(config, found)) == 5
+    assert len(instabilities_resnet.EXPERIMENT.draw(config, found).axes) == 3
