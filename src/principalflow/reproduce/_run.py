@@ -213,11 +213,9 @@ def _in_processes(
     say: Callable[[str], None],
 ) -> Iterator[Result]:
     """Makes trainings and runs experiments, each when its trainings are there."""
-    held_back, running, killed = (
-        waiting[::-1],
-        {},
-        [],
-    )  # the last ones take longest: begun first, they leave nobody idle
+    held_back = waiting[::-1]  # the last ones take longest: begun first, they leave nobody idle
+    running: dict[Future, tuple[Experiment, Any]] = {}
+    killed: list[tuple[Experiment, Any]] = []
     with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
         in_training = {_submitted(pool, _train, training, profile, out): training for training in trainings}
         try:

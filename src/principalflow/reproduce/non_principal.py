@@ -47,6 +47,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
                 float(at_edge["relative"].median()) / size,
                 ">",
                 2,
+                note=f"The largest there over the largest outside: "
+                f"{at_edge['relative'].max() / outside['relative'].max():.3g}.",
             ),
         ]
     return [*found, cost_claim(tables["cost"])]
