@@ -1,9 +1,12 @@
+import dataclasses
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pandas
 import pytest
 
-from principalflow.reproduce import edge
+from principalflow.reproduce import EXPERIMENTS, _trained, edge
 from principalflow.reproduce._edge import Config, all_trained, area_under_curve, cost_claim, costs, trainings
 from principalflow.reproduce._trained import Training
 
@@ -55,3 +58,21 @@ def test_rises_below_the_edge_speak_against_the_claim():
             [claim.measured for claim in edge.claims(config, tables) if "rises that are there" in claim.sentence]
         )
     assert shares == [[1.0, 1.0], [pytest.approx(2 / 3), pytest.approx(2 / 3)]]
+
+
+def _networks():
+    """The networks of all experiments and profiles; channels and rates don't decide whether one can be built."""
+    alike = {"samples": 4, "width": 0.03, "h": 1.0, "steps": 1, "keep": 1, "precision": "single", "loss": "mean-square"}
+    for experiment in EXPERIMENTS.values():
+        for config in experiment.profiles.values():
+            for training in getattr(config, "networks", ()) or (getattr(config, "network", None),):
+                if isinstance(training, Training):
+                    yield dataclasses.replace(training, chunk=training.chunk and 2, **alike)
+
+
+@pytest.mark.parametrize("training", dict.fromkeys(_networks()), ids=lambda training: training.label)
+def test_every_network_of_every_profile_can_be_built(training, monkeypatch):
+    shape = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}[training.data]
+    made_up = SimpleNamespace(input_shape=shape, classes=10, inputs=np.zeros((4, *shape)), labels=np.zeros(4, int))
+    monkeypatch.setattr(_trained.datasets, "load", lambda *_, **__: made_up)
+    assert training.objective().in_chunks == bool(training.chunk)
