@@ -1,5 +1,6 @@
 """λ₀ rises to the edge of stability, and beyond it the loss rises (figure reproduce_edge_of_stability)."""
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from principalflow.reproduce._edge import (
@@ -15,7 +16,7 @@ from principalflow.reproduce._edge import (
     steps_of,
     trainings,
 )
-from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
 
 MIDDLE, REACH = 2.05, 0.25  # "stays at 2/h": the mean of h λ₀ from 1.8 to 2.3
@@ -72,9 +73,17 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure = Figure(figsize=(15, 4.5), layout="constrained")
-    loss, sharpness, rises = figure.subplots(1, 3)
-    for number, (name, rows) in enumerate(tables["steps"].groupby("network", sort=False)):
+    losses = {training.label: training.loss for training in trainings(config)}
+    groups = list(tables["steps"].groupby(tables["steps"]["network"].map(losses)))
+    figure = Figure(figsize=(15, 4.5 * len(groups)), layout="constrained")
+    for axes, (_, rows) in zip(figure.subplots(len(groups), 3, squeeze=False), groups, strict=True):
+        loss, sharpness, rises = axes
+        _draw(loss, sharpness, rises, rows)
+    return figure
+
+
+def _draw(loss: Axes, sharpness: Axes, rises: Axes, steps: Table) -> None:
+    for number, (name, rows) in enumerate(steps.groupby("network", sort=False)):
         colour = f"C{number}"
         loss.semilogy(rows["step"], rows["loss"], color=colour, label=name)
         sharpness.plot(rows["step"], rows["h_lambda"] / rows["h"], color=colour)
@@ -82,13 +91,12 @@ def draw(config: Config, tables: Tables) -> Figure:
         up = rows[rows["loss_change"] > 0]
         rises.semilogy(up["h_lambda"], up["loss_change"], "o", color=colour, markersize=3)
     loss.set(title="loss", xlabel="step of descent", ylabel="$E$")
-    curvature = tables["steps"]["h_lambda"] / tables["steps"]["h"]
+    curvature = steps["h_lambda"] / steps["h"]
     sharpness.set_ylim(0, 1.5 * curvature.quantile(0.98))  # the first steps may be far above
     sharpness.set(title="largest eigenvalue; dashed: 2/h", xlabel="step of descent", ylabel=r"$\lambda_0$")
     rises.axvline(2, color="grey", linestyle="--", linewidth=0.8)
     rises.set(title="steps at which the loss rises", xlabel=r"$h\lambda_0$ before the step", ylabel="rise of the loss")
     loss.legend()
-    return figure
 
 
 EXPERIMENT = Experiment(

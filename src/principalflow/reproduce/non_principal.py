@@ -65,7 +65,7 @@ def draw(config: Config, tables: Tables) -> Figure:
             ax.set_xlabel("step of descent; dots: λ₀ > 2/h")
     size.set(title="norm of the non-principal term", ylabel=r"$\frac{h^2}{12}\|\nabla E^T (\nabla^3 E) \nabla E\|$")
     relative.set(title="the same over the norm of the gradient")
-    size.legend()
+    figure.legend(*size.get_legend_handles_labels(), loc="outside upper center", ncols=len(size.get_lines()))
     return figure
 
 
