@@ -53,7 +53,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         ]
     risen = tables["changes"][tables["changes"]["loss_change"] > 0]
     followed = risen.dropna(subset=["loss_change_up", "sharpness_change_up"])
-    note = f"The flow was followed from {len(followed)} of {len(risen)} rises, for {config.time:g} of the time of a step."
+    note = f"The flow was followed from {len(followed)} of {len(risen)} rises, for {config.time:g} of a step."
     return [
         *found,
         Claim(
