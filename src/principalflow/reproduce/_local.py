@@ -19,7 +19,7 @@ from principalflow.spectrum import top_eigenpairs
 DOWN, UP = "down", "up"
 _FLOWS: dict[str, Flow] = {DOWN: NegativeGradient(), UP: PositiveGradient()}
 # Of a flow's path: its tolerance, relative to descent's step, and the evaluations it may take for one.
-_TOLERANCE, _EVALUATIONS = 1e-3, 1000
+_TOLERANCE, _EVALUATIONS = 1e-3, 200
 
 
 class Local(NamedTuple):
