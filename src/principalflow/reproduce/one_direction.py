@@ -140,11 +140,7 @@ EXPERIMENT = Experiment(
         "the loss, and λ₀ keeps growing."
     ),
     paper_setting="CIFAR-10, VGG, and MNIST, MLP of 4 layers, both h = 0.05, full batch; Euler's steps of 5e-5.",
-    profiles={
-        "quick": Config((MLP["quick"],)),
-        "cpu": Config((MLP["cpu"],), time=8),
-        "paper": Config((MLP["paper"],), time=8),
-    },
+    profiles={profile: Config((training,)) for profile, training in MLP.items()},
     run=run,
     claims=claims,
     draw=draw,
