@@ -79,9 +79,8 @@ def draw(config: Config, tables: Tables) -> Figure:
     predicted.legend()
     _, last = list(rows.groupby("network", sort=False))[-1]
     measured.plot(last["step"], last["projection_0"], color="black", linewidth=0.8)
-    measured.fill_between(
-        last["step"], 0, last["projection_0"].max(), where=last["h_lambda"] > 2, color="gold", alpha=0.4, linewidth=0
-    )
+    above = [(step - 0.5, 1) for step in last["step"][last["h_lambda"] > 2]]
+    measured.broken_barh(above, (0, 1), transform=measured.get_xaxis_transform(), color="gold", alpha=0.4, linewidth=0)
     measured.set(title=r"$|\nabla E^T u_0|$; shaded: $\lambda_0 > 2/h$", xlabel="step of descent")
     error.semilogy(rows["h_lambda"], rows["error"], "o", color=COLOURS["PF"], markersize=3, alpha=0.5)
     error.set(title="error of the PF's prediction", ylabel=r"over $|\nabla E^T u_0|$ before the step")
