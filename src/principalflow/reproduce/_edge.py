@@ -27,16 +27,7 @@ _VGG = Training(
     chunk=100,
 )
 _RESNET = replace(_VGG, model="resnet18", options=(("normalization", "none"), ("stem", "imagenet")))
-_SMALL_RESNET = Training(
-    "digits",
-    128,
-    "resnet18",
-    width=0.0625,
-    h=0.1,
-    steps=90,
-    precision="single",
-    options=(("normalization", "none"),),
-)
+_SMALL_RESNET = replace(_RESNET, data="digits", samples=128, steps=90, options=(("normalization", "none"),), chunk=None)
 _FULL = Training("cifar10", 50_000, "vgg16", width=1.0, h=0.05, steps=3000, precision="single", chunk=1000, keep=100)
 
 # The paper's VGG on CIFAR-10 at three rates.
