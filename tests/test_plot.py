@@ -72,3 +72,24 @@ def test_a_run_without_records_is_refused():
     path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=2)
     with pytest.raises(ValueError, match="records must be recorded"):
         pf.plot.stability(path)
+
+
+def test_a_landscape_over_a_plane_has_contours_and_its_points():
+    path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=5).thetas
+    plane = pf.landscape.through(path, origin=path[-1])
+    ax = pf.plot.landscape(pf.landscape.evaluate(pf.functions.banana(), plane, points=9))
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), plane.points)
+
+
+def test_a_landscape_over_a_plane_can_be_a_surface():
+    bowl = pf.functions.quadratic([[1.0, 0.0], [0.0, 2.0]])
+    ax = pf.plot.landscape(pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0, 1.0]), points=5), surface=True)
+    assert ax.name == "3d"
+
+
+def test_a_landscape_over_a_line_is_a_curve():
+    bowl = pf.functions.quadratic([[2.0]])
+    found = pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0], dimensions=1), points=5)
+    np.testing.assert_allclose(pf.plot.landscape(found).lines[0].get_ydata(), found.losses)
+    with pytest.raises(ValueError, match="surface"):
+        pf.plot.landscape(found, surface=True)

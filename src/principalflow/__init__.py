@@ -2,7 +2,20 @@
 
 from typing import TYPE_CHECKING, Any
 
-from principalflow import data, drift, flows, functions, models, plot, report, runs, spectrum, stability, training
+from principalflow import (
+    data,
+    drift,
+    flows,
+    functions,
+    landscape,
+    models,
+    plot,
+    report,
+    runs,
+    spectrum,
+    stability,
+    training,
+)
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow.descent import Path, descend
@@ -35,6 +48,7 @@ __all__ = [
     "flows",
     "functions",
     "integrate",
+    "landscape",
     "models",
     "plot",
     "report",

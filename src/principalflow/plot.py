@@ -1,4 +1,4 @@
-"""Pictures (matplotlib): trajectories over the loss's contours, error curves, and recorded runs."""
+"""Pictures (matplotlib): trajectories over the loss's contours, error curves, landscapes, and recorded runs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +10,7 @@ from jaxtyping import ArrayLike
 
 from principalflow import _checks
 from principalflow.descent import Path
+from principalflow.landscape import Landscape
 from principalflow.objective import Objective
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 _MARKERS = "osDv^<>"
 _GRID = 200
+_SOLUTIONS = 3  # more points than that are a path
 
 
 def trajectories(
@@ -118,6 +120,56 @@ def errors(
     return ax
 
 
+def landscape(found: Landscape, surface: bool = False, ax: "Axes | None" = None) -> "Axes":
+    """Draws the loss over a line, or over a plane as contours or as a surface.
+
+    The points that the plane was led through are drawn as dots, joined in their order where there are more than three.
+
+    Args:
+        found: What `principalflow.landscape.evaluate` returned.
+        surface: Whether to draw a plane as a surface in three dimensions.
+        ax: The axes to draw into, for a surface such as `figure.add_subplot(projection="3d")`; new ones if left out.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: For a surface over a line, or a landscape without a finite loss.
+        ImportError: Where matplotlib isn't installed.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[2.0, 0.0], [0.0, 8.0]])
+        >>> ax = pf.plot.landscape(pf.landscape.evaluate(bowl, pf.landscape.random(bowl), points=5))
+        >>> ax.get_xlabel()
+        'first direction'
+    """
+    if surface and len(found.axes) < 2:
+        raise ValueError("surface must be False for a landscape over a line.")
+    losses = np.where(np.isfinite(found.losses), found.losses, np.nan)
+    if np.isnan(losses).all():
+        raise ValueError("found must have a finite loss somewhere, it has none.")
+    if surface:
+        ax = _pyplot().figure(layout="constrained").add_subplot(projection="3d") if ax is None else ax
+        drawn: Any = ax  # matplotlib's annotations don't know the methods of axes in three dimensions
+        drawn.plot_surface(*np.meshgrid(*found.axes, indexing="ij"), losses, cmap="viridis", linewidth=0)
+        drawn.set_zlabel("$E$")
+    else:
+        ax = _axes(ax)
+        points, style = found.plane.points, "o" if len(found.plane.points) <= _SOLUTIONS else "o-"
+        if len(found.axes) == 1:
+            ax.plot(found.axes[0], losses, color="black")
+            ax.plot(points[:, 0], np.interp(points[:, 0], found.axes[0], losses), style, color=_COLOURS[3])
+            ax.set_ylabel("$E$")
+        else:
+            _levels(ax, *found.axes, losses.T)
+            ax.plot(*points.T, style, color=_COLOURS[3], markersize=4, linewidth=0.8)
+    ax.set_xlabel("first direction")
+    if len(found.axes) == 2:
+        ax.set_ylabel("second direction")
+    return ax
+
+
 def stability(records: Any) -> "Figure":
     r"""Draws a recorded run: loss, eigenvalues, stability coefficients, predictions, drift and relative progress.
 
@@ -211,9 +263,12 @@ def _contours(ax: "Axes", objective: Objective, points: np.ndarray) -> None:
     margin = 0.15 * np.maximum(high - low, 1e-3 * (1 + np.abs(high)))
     x, y = (np.linspace(a, b, _GRID) for a, b in zip(low - margin, high + margin, strict=True))
     grid = jnp.stack(jnp.meshgrid(x, y), axis=-1)
-    loss = np.asarray(jax.vmap(jax.vmap(objective.value))(grid))
-    # Levels at even quantiles: lines everywhere, in steep places and in flat ones.
-    levels = np.unique(np.quantile(loss, np.linspace(0.02, 0.98, 14)))
+    _levels(ax, x, y, np.asarray(jax.vmap(jax.vmap(objective.value))(grid)))
+
+
+def _levels(ax: "Axes", x: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
+    """Draws contours at even quantiles: lines everywhere, in steep places and in flat ones."""
+    levels = np.unique(np.nanquantile(loss, np.linspace(0.02, 0.98, 14)))
     ax.contourf(x, y, loss, levels=levels, cmap="Greys", alpha=0.35, extend="both")
     ax.contour(x, y, loss, levels=levels, colors="grey", linewidths=0.5)
 

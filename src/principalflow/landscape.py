@@ -1,0 +1,211 @@
+r"""The loss on lines and planes through parameter space: $E(\theta + Dc)$ over coordinates $c$.
+
+Directions are random and scaled like the network's filters (Li et al. 2018, "Visualizing the loss landscape of neural
+nets"), or lead through given solutions, or along a run.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Inexact
+
+from principalflow import _checks
+from principalflow.objective import Block, Objective, Vector, as_objective
+
+_MARGIN = 0.2  # beyond the outermost points, of their extent
+_TOGETHER = 8  # points of the grid that are evaluated at once
+
+
+class Plane(NamedTuple):
+    r"""A line or a plane, $\theta + Dc$.
+
+    Attributes:
+        origin: Where its coordinates are zero, (D,).
+        directions: One a column, (D, 1) or (D, 2).
+        points: The coordinates of what it was led through, (n, 1) or (n, 2); none for random directions.
+        explained: Of the points' squared distances from the origin the share that lies in the plane; 1 if all do.
+    """
+
+    origin: Vector
+    directions: Block
+    points: Float[np.ndarray, "n d"]
+    explained: float
+
+    @property
+    def dimensions(self) -> int:
+        """1 for a line, 2 for a plane."""
+        return self.directions.shape[1]
+
+
+class Landscape(NamedTuple):
+    """The loss over the coordinates of a line or plane.
+
+    Attributes:
+        plane: The line or plane.
+        axes: The coordinates along each direction.
+        losses: The loss, (len(axes[0]),) or (len(axes[0]), len(axes[1])).
+    """
+
+    plane: Plane
+    axes: tuple[Float[np.ndarray, " n"], ...]
+    losses: np.ndarray
+
+
+def random(objective: Objective, theta: _checks.Numbers | None = None, dimensions: int = 2, seed: int = 0) -> Plane:
+    r"""Returns a plane of random directions, each scaled filter by filter as the parameters are (Li et al. 2018).
+
+    A direction is normal, and then $d_f \leftarrow d_f \|\theta_f\| / \|d_f\|$ for every filter $f$: what leads to one
+    output, the last axis of an array. Biases and the scales of normalisations, which are vectors, stay as they are. If
+    the parameters are nothing but vectors, each is a filter. So the picture doesn't depend on the scale of the weights
+    where the network doesn't either.
+
+    Args:
+        objective: The loss.
+        theta: The parameters in the middle; those of the objective if left out.
+        dimensions: 1 or 2.
+        seed: For the directions.
+
+    Returns:
+        The `Plane`; its coordinates from -1 to 1 are as far as the parameters are large.
+
+    Raises:
+        ValueError: For dimensions other than 1 or 2, a negative seed, or a theta that isn't the objective's.
+
+    Example:
+        >>> import jax, principalflow as pf
+        >>> model = pf.models.MLP(4, [8], 3, key=jax.random.key(0))
+        >>> objective = pf.Objective(pf.models.loss(), model, (jax.numpy.ones((5, 4)), jax.numpy.zeros(5, int)))
+        >>> plane = pf.landscape.random(objective)
+        >>> bool(jax.numpy.isclose(*map(jax.numpy.linalg.norm, (plane.directions[:, 0], objective.theta))))
+        True
+    """
+    as_objective(objective)
+    _check_dimensions(dimensions)
+    theta = objective.theta if theta is None else objective.flat("theta", theta)
+    key = jax.random.key(_checks.whole("seed", seed, least=0))
+    drawn = jax.random.normal(key, (dimensions, theta.size), theta.dtype)
+    directions = jnp.stack([_scaled(objective, direction, theta) for direction in drawn], axis=1)
+    return Plane(theta, directions, np.zeros((0, dimensions)), 1.0)
+
+
+def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dimensions: int = 2) -> Plane:
+    r"""Returns the plane nearest to several parameters, such as solutions or the iterates of a run.
+
+    Its directions are the first right singular vectors of $\theta_i - \theta$, so orthonormal, and the first is the
+    one along which the parameters lie furthest apart. Through two parameters leads a line, and through three a plane,
+    in which all lie.
+
+    Args:
+        thetas: The parameters, (n, D), such as `path.thetas`.
+        origin: Where the coordinates are zero; the mean if left out. Li et al. (2018) take the last iterate of a run.
+        dimensions: 1 or 2.
+
+    Returns:
+        The `Plane`, with the parameters' `points` in it, and how much of their distances it `explained`.
+
+    Raises:
+        ValueError: For dimensions other than 1 or 2, or thetas that aren't finite, too few, or all the same.
+
+    Example:
+        >>> import principalflow as pf
+        >>> pf.landscape.through([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]], dimensions=1).points.round(6).tolist()
+        [[-2.5], [2.5]]
+    """
+    _check_dimensions(dimensions)
+    thetas = jnp.asarray(thetas)
+    if thetas.ndim != 2 or len(thetas) < 2:
+        raise ValueError(f"thetas must be at least two vectors of parameters, (n, D); got the shape {thetas.shape}.")
+    _checks.finite("thetas", thetas)
+    middle = thetas.mean(0) if origin is None else jnp.asarray(origin, thetas.dtype)
+    if middle.shape != thetas[0].shape:
+        raise ValueError(f"origin must be a vector of {thetas.shape[1]} parameters, got the shape {middle.shape}.")
+    left, sizes, right = (np.asarray(part) for part in jnp.linalg.svd(thetas - middle, full_matrices=False))
+    rank = int(np.sum(sizes > len(sizes) * np.finfo(sizes.dtype).eps * sizes[0]))
+    if rank < dimensions:
+        raise ValueError(f"thetas must span {dimensions} dimensions around the origin, they span {rank}.")
+    points = (left * sizes)[:, :dimensions]
+    signs = np.where(points[-1] < 0, -1, 1)  # singular vectors have none of their own; the last point lies at the right
+    explained = float(np.sum(sizes[:dimensions] ** 2) / np.sum(sizes**2))
+    return Plane(middle, jnp.asarray(right[:dimensions].T * signs), points * signs, explained)
+
+
+def evaluate(
+    objective: Objective, plane: Plane, reach: float | None = None, points: int = 41, together: int = _TOGETHER
+) -> Landscape:
+    """Returns the loss over a grid of a line or plane.
+
+    Args:
+        objective: The loss; with `chunk` its samples are evaluated in pieces.
+        plane: From `random` or `through`.
+        reach: The coordinates go from -reach to reach. If left out, to 1 for random directions, and otherwise as far as
+            the points and a fifth beyond.
+        points: How many coordinates along each direction; an odd number has the origin among them.
+        together: How many points of the grid are evaluated at once; more take more memory.
+
+    Returns:
+        The `Landscape`; `principalflow.plot.landscape` draws it.
+
+    Raises:
+        ValueError: For a plane of other parameters, a reach not above 0, or points or together below 1.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[2.0, 0.0], [0.0, 8.0]])
+        >>> line = pf.landscape.through([[0.0, -1.0], [0.0, 1.0]], dimensions=1)
+        >>> pf.landscape.evaluate(bowl, line, reach=1.0, points=3).losses.round(6).tolist()
+        [4.0, 0.0, 4.0]
+    """
+    as_objective(objective)
+    if not isinstance(plane, Plane):
+        raise ValueError(f"plane must be one of principalflow.landscape.random or through, got {plane!r}.")
+    origin = objective.flat("plane.origin", plane.origin)
+    points, together = _checks.whole("points", points, least=1), _checks.whole("together", together, least=1)
+    axes = tuple(np.linspace(*ends, points) for ends in _ends(plane, reach))
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    losses = _losses(
+        objective, origin, plane.directions, jnp.asarray(grid.reshape(-1, len(axes)), origin.dtype), together
+    )
+    return Landscape(plane, axes, np.asarray(losses).reshape(grid.shape[:-1]))
+
+
+def _check_dimensions(dimensions: int) -> None:
+    if dimensions not in (1, 2):
+        raise ValueError(f"dimensions must be 1 or 2, got {dimensions!r}.")
+
+
+def _ends(plane: Plane, reach: float | None) -> list[tuple[float, float]]:
+    if reach is not None:
+        reach = _checks.positive("reach", reach)
+        return plane.dimensions * [(-reach, reach)]
+    if not len(plane.points):
+        return plane.dimensions * [(-1.0, 1.0)]
+    low, high = np.minimum(plane.points.min(0), 0), np.maximum(plane.points.max(0), 0)
+    margin = _MARGIN * (high - low)
+    return list(zip(low - margin, high + margin, strict=True))
+
+
+@eqx.filter_jit
+def _losses(
+    objective: Objective, origin: Vector, directions: Block, grid: Inexact[Array, "n d"], together: int
+) -> Inexact[Array, " n"]:
+    return lax.map(lambda c: objective.value(origin + directions @ c), grid, batch_size=together)
+
+
+def _scaled(objective: Objective, direction: Vector, theta: Vector) -> Vector:
+    """Returns a direction with the norms that the parameters have, filter by filter."""
+    theirs, ours = (eqx.filter(objective.unravel(vector), eqx.is_inexact_array) for vector in (theta, direction))
+    only_vectors = all(leaf.ndim < 2 for leaf in jax.tree.leaves(theirs))
+
+    def scaled(params: Array, drawn: Array) -> Array:
+        if params.ndim < 2 and not only_vectors:
+            return jnp.zeros_like(drawn)
+        axes = None if only_vectors else tuple(range(params.ndim - 1))
+        norm = lambda array: jnp.sqrt(jnp.sum(array**2, axes, keepdims=True))  # noqa: E731
+        return drawn * norm(params) / norm(drawn)
+
+    return ravel_pytree(jax.tree.map(scaled, theirs, ours))[0]

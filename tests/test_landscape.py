@@ -1,0 +1,118 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import principalflow as pf
+from principalflow import landscape
+
+A = np.diag([1.0, 2.0, 3.0])
+BOWL = pf.functions.quadratic(A)
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def network():
+    model = pf.models.VGG((8, 8, 1), 10, jax.random.key(0), width=0.03, normalization="group")
+    images, labels = RANDOM.standard_normal((6, 8, 8, 1)), RANDOM.integers(0, 10, 6)
+    return pf.Objective(pf.models.loss(), model, (images, labels))
+
+
+def leaves(objective, vector):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(objective._unravel(vector))]
+
+
+def test_each_filter_of_a_random_direction_has_the_norm_of_the_networks(network):
+    direction = landscape.random(network, dimensions=1).directions[:, 0]
+    for params, drawn in zip(leaves(network, network.theta), leaves(network, direction), strict=True):
+        if params.ndim > 1:
+            for f in range(params.shape[-1]):
+                assert np.linalg.norm(drawn[..., f]) == pytest.approx(np.linalg.norm(params[..., f]))
+
+
+def test_biases_and_scales_are_left_as_they_are(network):
+    direction = landscape.random(network, dimensions=1).directions[:, 0]
+    assert all(not leaf.any() for leaf in leaves(network, direction) if leaf.ndim < 2)
+
+
+def test_of_a_function_the_whole_vector_is_one_filter():
+    theta = jnp.array([1.0, -2.0, 2.0])
+    directions = landscape.random(BOWL, theta).directions
+    np.testing.assert_allclose(np.linalg.norm(directions, axis=0), 3.0)
+
+
+def test_a_landscape_does_not_depend_on_the_scale_of_weights_that_a_normalisation_takes_out(network):
+    scaled = pf.Objective(network._loss, _rescaled(network), network._data)
+    here, there = (landscape.evaluate(o, landscape.random(o), points=3).losses for o in (network, scaled))
+    np.testing.assert_allclose(here, there, rtol=1e-3)
+
+
+def _rescaled(network):
+    """The same network with ten times the weights before each normalisation, up to its epsilon."""
+    return jax.tree.map(lambda leaf: 10 * leaf if leaf.ndim == 4 else leaf, network.unravel(network.theta))
+
+
+def test_another_seed_gives_other_directions():
+    first, second = (landscape.random(BOWL, [1.0, 1.0, 1.0], seed=seed).directions for seed in (0, 1))
+    assert not np.allclose(first, second)
+
+
+def test_three_solutions_lie_in_their_plane():
+    thetas = RANDOM.standard_normal((3, 7))
+    plane = landscape.through(thetas)
+    np.testing.assert_allclose(plane.origin + plane.points @ np.asarray(plane.directions).T, thetas, atol=1e-12)
+    assert plane.explained == pytest.approx(1)
+
+
+def test_directions_through_points_are_orthonormal():
+    directions = np.asarray(landscape.through(RANDOM.standard_normal((5, 7))).directions)
+    np.testing.assert_allclose(directions.T @ directions, np.eye(2), atol=1e-12)
+
+
+def test_a_path_in_a_plane_is_explained_by_it_and_another_is_not():
+    flat = np.outer(np.arange(5.0), [1, 2, 3]) + np.outer(np.arange(5.0) ** 2, [0, 1, -1])
+    assert landscape.through(flat, origin=flat[-1]).explained == pytest.approx(1)
+    assert landscape.through(flat + RANDOM.standard_normal((5, 3)), origin=flat[-1]).explained < 0.999
+
+
+def test_the_plane_is_the_one_of_most_variance():
+    thetas = RANDOM.standard_normal((30, 3)) * [1, 5, 3]
+    values = np.linalg.eigvalsh(np.cov(thetas.T))
+    assert landscape.through(thetas).explained == pytest.approx(values[1:].sum() / values.sum())
+
+
+def test_losses_are_those_of_the_points_of_the_grid():
+    plane = landscape.random(BOWL, [1.0, 2.0, 3.0])
+    found = landscape.evaluate(BOWL, plane, reach=0.5, points=4, together=3)
+    for i, j in np.ndindex(4, 4):
+        theta = plane.origin + plane.directions @ np.array([found.axes[0][i], found.axes[1][j]])
+        assert found.losses[i, j] == pytest.approx(float(theta @ A @ theta / 2))
+
+
+def test_chunks_of_samples_give_the_same_losses(network):
+    chunked = pf.Objective(network._loss, network.unravel(network.theta), network._data, chunk=4)
+    here, there = (landscape.evaluate(o, landscape.random(network), points=3).losses for o in (network, chunked))
+    np.testing.assert_allclose(here, there)
+
+
+def test_the_grid_reaches_a_fifth_beyond_the_points():
+    plane = landscape.through([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]], origin=[0.0, 0.0, 0.0], dimensions=1)
+    (axis,) = landscape.evaluate(BOWL, plane, points=5).axes
+    np.testing.assert_allclose(axis[[0, -1]], [-0.8, 4.8])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: landscape.random(BOWL, dimensions=3), "dimensions"),
+        (lambda: landscape.random("no"), "objective must be"),
+        (lambda: landscape.through([[1.0, 2.0]]), "at least two vectors"),
+        (lambda: landscape.through([[1.0, 2.0], [3.0, 4.0]]), "span 2 dimensions around the origin, they span 1"),
+        (lambda: landscape.through([[1.0, 2.0], [3.0, 4.0]], origin=[1.0]), "origin must be a vector of 2"),
+        (lambda: landscape.evaluate(BOWL, "plane"), "plane must be one of"),
+        (lambda: landscape.evaluate(BOWL, landscape.random(BOWL, [1.0, 1, 1]), reach=-1.0), "reach"),
+    ],
+)
+def test_errors_name_the_argument(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
