@@ -4,7 +4,7 @@ from principalflow.models._build import NAMES, build
 from principalflow.models._layers import ACTIVATIONS, NORMALIZATIONS, POOLINGS, BatchNorm, Conv, GroupNorm, Linear
 from principalflow.models._losses import LOSSES, accuracy, cross_entropy, loss, mean_square
 from principalflow.models._mlp import MLP
-from principalflow.models._resnet import ResNet
+from principalflow.models._resnet import STEMS, ResNet
 from principalflow.models._vgg import VGG
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "NAMES",
     "NORMALIZATIONS",
     "POOLINGS",
+    "STEMS",
     "VGG",
     "BatchNorm",
     "Conv",

@@ -1,7 +1,7 @@
 """Residual networks, version 1."""
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from principalflow.models import _layers
 from principalflow.models._layers import ACTIVATIONS, ConvNorm, Images, Linear, Normalization, Pooling
 
 Stem = Literal["auto", "small", "imagenet"]
+STEMS = get_args(Stem)
 
 # Blocks in each of the four stages, and whether they are bottlenecks (He et al. 2016, table 1).
 _STAGES = {18: ((2, 2, 2, 2), False), 50: ((3, 4, 6, 3), True)}
@@ -75,7 +76,7 @@ class ResNet(eqx.Module):
         dtype: Any = None,
     ):
         _layers.check_convolutional(depth, tuple(_STAGES), activation, normalization, pooling)
-        _checks.one_of("stem", stem, ("auto", "small", "imagenet"))
+        _checks.one_of("stem", stem, STEMS)
         height, breadth, inputs = _layers.check_images(input_shape)
         large = stem == "imagenet" or (stem == "auto" and min(height, breadth) >= _IMAGENET_SIDE)
 

@@ -32,7 +32,7 @@ class Member:
         theta = problem.start(o)
         self.state = State(theta, optimizer(o).init(theta))
         self._monitor = Monitor(problem.objective, k=o.directions, every=1, tol=o.tolerance, momentum=o.momentum)
-        rate = cast(float, o.learning_rate or 0.0)  # dal has its own
+        rate = cast(float, o.learning_rate or 0.0)  # who takes none has its own
         self._rates = _schedule.rates(rate, o.schedule, o.warmup, o.steps)
         self.step, self._saved, self._run = 0, 0, _opened(path, o)
         try:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
+import optax.contrib
 from jaxtyping import Array
 
 from principalflow._dal import dal
@@ -21,18 +22,35 @@ class Optimizer(NamedTuple):
 
 def optimizer(o: Options) -> Optimizer:
     """Returns the optimiser of a single run."""
-    return _dal(o) if o.optimizer == "dal" else _gradient_descent(o.momentum)
+    match o.optimizer:
+        case "dal":
+            return _dal(o)
+        case "adam":
+            return _at_a_rate(optax.scale_by_adam())
+        case "prodigy":
+            return _at_its_own_rate(optax.contrib.prodigy())
+        case "dog":
+            return _at_its_own_rate(optax.contrib.dog())
+        case _:
+            return _at_a_rate(optax.trace(o.momentum) if o.momentum else optax.identity())
 
 
-def _gradient_descent(momentum: float) -> Optimizer:
-    inertia = optax.trace(momentum) if momentum else optax.identity()
-
+def _at_a_rate(direction: Any) -> Optimizer:
     def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:
-        velocity: Any = None
-        velocity, state = inertia.update(gradient, state)
-        return -rate * velocity, state, rate
+        along, state = direction.update(gradient, state)
+        return -rate * along, state, rate
 
-    return Optimizer(inertia.init, update)
+    return Optimizer(direction.init, update)
+
+
+def _at_its_own_rate(tx: Any) -> Optimizer:
+    def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:
+        updates, state = tx.update(gradient, state, theta)
+        length = jnp.linalg.norm(gradient)
+        used = jnp.where(length > 0, jnp.linalg.norm(updates) / length, 0)
+        return updates, state, used.astype(rate.dtype)
+
+    return Optimizer(tx.init, update)
 
 
 def _dal(o: Options) -> Optimizer:

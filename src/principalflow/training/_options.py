@@ -15,6 +15,8 @@ from principalflow.training import _schedule
 # Options that may be lists, in the order in which they name the runs of a sweep. They change numbers, never shapes, so
 # the runs of a sweep share what is compiled.
 SWEPT = ("learning_rate", "power", "seed")
+OPTIMIZERS = ("gd", "sgd", "dal", "adam", "prodigy", "dog")
+_WITHOUT_RATE = ("dal", "prodigy", "dog")
 # Those of DAL; given to another optimiser they would be ignored, so they are refused.
 _OF_DAL = ("power", "factor", "max_learning_rate", "per_parameter", "curvature", "curvature_every", "average")
 
@@ -55,23 +57,29 @@ class Options:
     """none, batch or group, of convolutional networks; by default none for VGGs, batch for ResNets."""
     pooling: str = "average"
     """average or max."""
+    stem: str = "auto"
+    """small, imagenet or auto, of ResNets: whether the first layers leave images as large as they are, or halve them
+    twice; auto does from 64 pixels on."""
     gain: float = 1.0
     """Multiplies the starting weights."""
     loss: str = "cross-entropy"
     """cross-entropy or mean-square."""
 
-    optimizer: Literal["gd", "sgd", "dal"] = "gd"
-    """gd: all samples at each step; sgd: batches; dal: the rate is computed from the drift, with or without batches."""
+    optimizer: Literal["gd", "sgd", "dal", "adam", "prodigy", "dog"] = "gd"
+    """gd: all samples at each step; sgd: batches; dal: the rate is computed from the drift, with or without batches.
+    To compare with, also with or without batches: adam, and prodigy and dog, which choose their rates themselves. What
+    is recorded of these three is of a step of gradient descent, at adam's rate or, for the others, the rate that gives
+    it their update's length."""
     learning_rate: float | tuple[float, ...] | None = None
-    """The rate of gd and sgd; several make a sweep."""
+    """The rate of gd, sgd and adam; several make a sweep."""
     schedule: str = "constant"
     """constant; linear or cosine, which end at 0; or STEP:RATE,... for rates that begin at a step."""
     warmup: int = 0
     """Raise the rate linearly over the first so many steps."""
     momentum: float = 0.0
-    """Heavy-ball momentum."""
+    """Heavy-ball momentum, of gd, sgd and dal."""
     batch_size: int | None = None
-    """Samples per step of sgd, or of dal; epochs are shuffled, and an incomplete last batch is left out."""
+    """Samples per step of sgd and the others but gd; epochs are shuffled, and an incomplete last batch is left out."""
     power: float | tuple[float, ...] = 1.0
     """dal: the power p of the curvature; several make a sweep."""
     factor: float = 2.0
@@ -155,13 +163,15 @@ def _check(o: Options) -> None:
     _checks.one_of("model", o.model, models.NAMES)
     _checks.one_of("activation", o.activation, tuple(models.ACTIVATIONS))
     _checks.one_of("loss", o.loss, tuple(models.LOSSES))
-    _checks.one_of("optimizer", o.optimizer, ("gd", "sgd", "dal"))
+    _checks.one_of("optimizer", o.optimizer, OPTIMIZERS)
     _checks.one_of("curvature", o.curvature, ("hvp", "finite_difference"))
     _checks.one_of("precision", o.precision, ("float32", "float64"))
     _checks.one_of("pooling", o.pooling, models.POOLINGS)
     if o.normalization is not None:
         _checks.one_of("normalization", o.normalization, models.NORMALIZATIONS)
+    _checks.one_of("stem", o.stem, models.STEMS)
     others = ("normalization", "pooling") if o.model == "mlp" else ("hidden",)
+    others += () if o.model.startswith("resnet") else ("stem",)
     _refuse(o, others, f"a model {o.model!r} doesn't have")
     for name in ("steps", "record_every", "evaluate_every", "warmup"):
         _checks.whole(name, getattr(o, name), least=0)
@@ -185,17 +195,18 @@ def _check(o: Options) -> None:
 
 
 def _check_optimizer(o: Options) -> None:
-    if o.optimizer == "dal":
+    if o.optimizer in _WITHOUT_RATE:
         if o.learning_rate is not None or o.schedule != "constant" or o.warmup:
-            raise ValueError(
-                "dal computes its rate: it takes factor and max_learning_rate, no learning_rate or schedule."
-            )
-    else:
-        if o.learning_rate is None:
-            raise ValueError(f"learning_rate must be given for {o.optimizer}; dal is the optimizer without one.")
+            instead = "factor and max_learning_rate, " if o.optimizer == "dal" else ""
+            raise ValueError(f"{o.optimizer} computes its rate: it takes {instead}no learning_rate or schedule.")
+    elif o.learning_rate is None:
+        raise ValueError(f"learning_rate must be given for {o.optimizer}; dal is the optimizer without one.")
+    if o.optimizer != "dal":
         _refuse(o, _OF_DAL, "is of dal alone")
+    if o.optimizer not in ("gd", "sgd", "dal"):
+        _refuse(o, ("momentum",), f"{o.optimizer} doesn't have")
     if o.optimizer == "gd" and o.batch_size is not None:
-        raise ValueError("gd takes all samples at each step: batch_size is for sgd and dal.")
+        raise ValueError("gd takes all samples at each step: batch_size is for the others.")
     if o.optimizer == "sgd" and o.batch_size is None:
         raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
     for rate in _values(o.learning_rate) if o.learning_rate is not None else ():

@@ -63,6 +63,8 @@ def _network(o: Options, input_shape: tuple[int, ...], outputs: int) -> eqx.Modu
     options: dict[str, Any] = dict(width=o.width, activation=o.activation, gain=o.gain, dtype=jnp.dtype(o.precision))
     if o.model != "mlp":
         options |= dict(pooling=o.pooling) | (dict(normalization=o.normalization) if o.normalization else {})
+    if o.model.startswith("resnet"):
+        options |= dict(stem=o.stem)
     return models.build(o.model, input_shape, outputs, jax.random.key(cast(int, o.seed)), o.hidden, **options)
 
 
