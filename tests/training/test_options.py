@@ -73,10 +73,19 @@ def test_bad_config_files_are_refused(tmp_path, text, message):
         (dict(learning_rate=0.1, schedule=5), "schedule must be str"),
         (dict(learning_rate=0.1, per_parameter="no"), "per_parameter must be bool"),
         (dict(learning_rate=0.1, seed=((1,),)), "seed must be int"),
-        (dict(learning_rate=0.1, batch_size=5), "batch_size is for sgd and dal"),
+        (dict(learning_rate=0.1, batch_size=5), "batch_size is for the others"),
         (dict(learning_rate=0.1, optimizer="sgd"), "batch_size must be given for sgd"),
         (dict(learning_rate=0.1, optimizer="dal"), "dal computes its rate"),
-        (dict(learning_rate=0.1, optimizer="adam"), "optimizer must be one of 'gd', 'sgd', 'dal'"),
+        (dict(learning_rate=0.1, optimizer="adm"), "optimizer must be one of 'gd', .* Did you mean 'adam'"),
+        (dict(optimizer="adam"), "learning_rate must be given for adam"),
+        (dict(learning_rate=0.1, optimizer="prodigy"), "prodigy computes its rate: it takes no learning_rate"),
+        (dict(schedule="cosine", optimizer="dog"), "dog computes its rate"),
+        (dict(learning_rate=0.1, momentum=0.9, optimizer="adam"), "momentum is an option that adam doesn't have"),
+        (dict(momentum=0.9, optimizer="prodigy"), "momentum is an option that prodigy doesn't have"),
+        (dict(momentum=0.9, optimizer="dog"), "momentum is an option that dog doesn't have"),
+        (dict(learning_rate=0.1, power=0.5, optimizer="adam"), "power is an option that is of dal alone"),
+        (dict(learning_rate=0.1, stem="small"), "stem is an option that a model 'mlp' doesn't have"),
+        (dict(learning_rate=0.1, stem="smal", model="resnet18"), "Did you mean 'small'"),
         (dict(learning_rate=0.1, model="mpl"), "Did you mean 'mlp'"),
         (dict(learning_rate=0.1, steps="many"), "steps must be int"),
         (dict(learning_rate=0.1, steps=1.5), "steps must be int"),
@@ -90,6 +99,12 @@ def test_bad_config_files_are_refused(tmp_path, text, message):
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         Options(**options).check()
+
+
+@pytest.mark.parametrize("options", [dict(optimizer="adam", learning_rate=0.1), dict(optimizer="prodigy")])
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_what_is_compared_with_takes_batches_or_all_samples(options, batch_size):
+    Options(batch_size=batch_size, **options).check()
 
 
 def test_schedules_start_at_the_rate_and_end_at_zero():

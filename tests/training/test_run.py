@@ -1,5 +1,6 @@
 """Training runs: right numbers, the same ones after an interruption, and shared work in sweeps."""
 
+import json
 import os
 import random
 import signal
@@ -10,11 +11,14 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import optax
+import optax.contrib
 import pytest
 
 import principalflow as pf
 from principalflow.training import Options, _steps, run
 from principalflow.training._member import batch
+from principalflow.training._problem import problem
 
 IRIS = Options(
     data="iris", hidden=(6,), learning_rate=0.1, steps=20, record_every=5, evaluate_every=10, precision="float64"
@@ -87,6 +91,41 @@ def test_dal_takes_its_own_rate(tmp_path):
     assert frame["loss"].iloc[-1] < frame["loss"][0]
 
 
+def taken_by(tx, steps=20):
+    """The losses of an optax optimiser on iris, and the lengths of its updates over those of the gradients."""
+    objective = iris_objective()
+    theta, state, losses, rates = objective.theta, tx.init(objective.theta), [], []
+    for _ in range(steps + 1):
+        gradient = objective.gradient(theta)
+        update, state = tx.update(gradient, state, theta)
+        losses.append(float(objective.value(theta)))
+        rates.append(float(np.linalg.norm(update) / np.linalg.norm(gradient)))
+        theta = theta + update
+    return losses, rates
+
+
+def test_adam_is_optax_adam(tmp_path):
+    run(replace(IRIS, optimizer="adam", record_every=0), tmp_path)
+    frame = pf.runs.load(tmp_path)
+    np.testing.assert_allclose(frame["loss"], taken_by(optax.adam(0.1))[0], rtol=1e-9)
+    np.testing.assert_array_equal(frame["learning_rate"], 0.1)
+
+
+@pytest.mark.parametrize("name", ["prodigy", "dog"])
+def test_who_chooses_its_rate_has_the_one_of_its_updates_length(tmp_path, name):
+    run(replace(IRIS, optimizer=name, learning_rate=None), tmp_path)
+    frame = pf.runs.load(tmp_path)
+    losses, rates = taken_by(getattr(optax.contrib, name)())
+    np.testing.assert_allclose(frame["loss"], losses, rtol=1e-9)
+    np.testing.assert_allclose(frame["learning_rate"], rates, rtol=1e-9)
+
+
+def test_the_stem_is_that_of_the_network():
+    options = Options(data="digits", model="resnet18", width=1 / 16, learning_rate=0.1)
+    small, large = (problem(replace(options, stem=stem), False).objective.theta.size for stem in ("small", "imagenet"))
+    assert large - small == (7 * 7 - 3 * 3) * 4  # the first convolution, from 1 channel to 64 / 16
+
+
 @pytest.mark.parametrize("curvature", ["hvp", "finite_difference"])
 def test_chunks_change_nothing_but_rounding(tmp_path, curvature):
     options = replace(DAL, curvature=curvature, steps=5, record_every=0)
@@ -134,6 +173,7 @@ INTERRUPTED = {
     "dal": replace(
         IRIS, optimizer="dal", learning_rate=None, momentum=0.9, average=0.9, batch_size=40, curvature_every=3
     ),
+    "dog": replace(IRIS, optimizer="dog", learning_rate=None, batch_size=40, precision="float32"),
     # Above 500 parameters, where eigenpairs start at those of the record before.
     "iterative": replace(IRIS, hidden=(20, 20), learning_rate=1.5, record_every=2),
 }
@@ -179,6 +219,14 @@ def test_a_run_with_other_options_is_refused(tmp_path, change, message):
     run(IRIS, tmp_path)
     with pytest.raises(pf.runs.RunError, match=message):
         run(replace(IRIS, **change), tmp_path)
+
+
+def test_a_run_from_before_there_was_an_option_goes_on(tmp_path):
+    run(replace(IRIS, steps=13), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["stem"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert list(run(IRIS, tmp_path).values()) == ["done"]
 
 
 def test_a_schedule_that_ends_at_zero_can_not_be_made_longer(tmp_path):

@@ -172,7 +172,8 @@ def _finished(path: Path, o: Options) -> str | None:
     """Returns the status of a run to which nothing is left to do, else None; other options are refused."""
     if not (path / CONFIG).exists():
         return None
-    stored, wanted = read_config(path), plain(o.config())
+    # An option that came after the run was made has the value that it had then: its default.
+    stored, wanted = plain(Options().config()) | read_config(path), plain(o.config())
     differing = [name for name in wanted if stored.get(name) != wanted[name]]
     changeable = {"checkpoint_every"} if _schedule.depends_on_steps(o.schedule) else {"checkpoint_every", "steps"}
     if others := [name for name in differing if name not in changeable or o.steps < stored.get("steps", 0)]:
