@@ -64,6 +64,22 @@ def test_three_solutions_lie_in_their_plane():
     assert plane.explained == pytest.approx(1)
 
 
+def test_two_solutions_lie_on_their_line():
+    thetas = RANDOM.standard_normal((2, 7))
+    plane = landscape.through(thetas, dimensions=1)
+    np.testing.assert_allclose(plane.origin + plane.points @ np.asarray(plane.directions).T, thetas, atol=1e-12)
+
+
+def test_two_solutions_in_single_precision_span_no_plane():
+    with pytest.raises(ValueError, match="they span 1"):
+        landscape.through(RANDOM.standard_normal((2, 1000)).astype(np.float32))
+
+
+def test_a_plane_has_the_dtype_of_its_parameters():
+    plane = landscape.through(RANDOM.standard_normal((3, 7)).astype(np.float32))
+    assert plane.origin.dtype == plane.directions.dtype == np.float32
+
+
 def test_directions_through_points_are_orthonormal():
     directions = np.asarray(landscape.through(RANDOM.standard_normal((5, 7))).directions)
     np.testing.assert_allclose(directions.T @ directions, np.eye(2), atol=1e-12)
@@ -89,6 +105,14 @@ def test_losses_are_those_of_the_points_of_the_grid():
         assert found.losses[i, j] == pytest.approx(float(theta @ A @ theta / 2))
 
 
+def test_losses_of_a_network_are_its_values(network):
+    plane = landscape.random(network)
+    found = landscape.evaluate(network, plane, points=3)
+    for i, j in np.ndindex(3, 3):
+        theta = plane.origin + plane.directions @ np.array([found.axes[0][i], found.axes[1][j]])
+        assert found.losses[i, j] == pytest.approx(float(network.value(theta)))
+
+
 def test_chunks_of_samples_give_the_same_losses(network):
     chunked = pf.Objective(network._loss, network.unravel(network.theta), network._data, chunk=4)
     here, there = (landscape.evaluate(o, landscape.random(network), points=3).losses for o in (network, chunked))
@@ -109,6 +133,8 @@ def test_the_grid_reaches_a_fifth_beyond_the_points():
         (lambda: landscape.through([[1.0, 2.0]]), "at least two vectors"),
         (lambda: landscape.through([[1.0, 2.0], [3.0, 4.0]]), "span 2 dimensions around the origin, they span 1"),
         (lambda: landscape.through([[1.0, 2.0], [3.0, 4.0]], origin=[1.0]), "origin must be a vector of 2"),
+        (lambda: landscape.through(1j * np.eye(3)), "thetas must be real"),
+        (lambda: landscape.evaluate(BOWL, landscape.random(BOWL, [1.0, 1, 1]), points=1), "points"),
         (lambda: landscape.evaluate(BOWL, "plane"), "plane must be one of"),
         (lambda: landscape.evaluate(BOWL, landscape.random(BOWL, [1.0, 1, 1]), reach=-1.0), "reach"),
     ],

@@ -93,3 +93,26 @@ def test_a_landscape_over_a_line_is_a_curve():
     np.testing.assert_allclose(pf.plot.landscape(found).lines[0].get_ydata(), found.losses)
     with pytest.raises(ValueError, match="surface"):
         pf.plot.landscape(found, surface=True)
+
+
+@pytest.mark.parametrize("surface", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_losses_that_are_not_finite_are_left_out_of_a_landscape(value, surface):
+    bowl = pf.functions.quadratic([[1.0, 0.0], [0.0, 2.0]])
+    found = pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0, 1.0]), points=5)
+    losses = found.losses.copy()
+    losses[[0, 2], [1, 3]] = value
+    pf.plot.landscape(found._replace(losses=losses), surface).figure.canvas.draw()
+
+
+def test_a_landscape_without_a_finite_loss_is_refused():
+    bowl = pf.functions.quadratic([[1.0, 0.0], [0.0, 2.0]])
+    found = pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0, 1.0]), points=5)
+    with pytest.raises(ValueError, match="a finite loss somewhere"):
+        pf.plot.landscape(found._replace(losses=np.full_like(found.losses, np.nan)))
+
+
+def test_the_same_loss_everywhere_has_no_contours():
+    bowl = pf.functions.quadratic(np.zeros((2, 2)))
+    ax = pf.plot.landscape(pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0, 1.0]), points=5))
+    assert not ax.collections

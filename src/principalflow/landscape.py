@@ -109,7 +109,7 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
         The `Plane`, with the parameters' `points` in it, and how much of their distances it `explained`.
 
     Raises:
-        ValueError: For dimensions other than 1 or 2, or thetas that aren't finite, too few, or all the same.
+        ValueError: For dimensions other than 1 or 2, or thetas that aren't real or finite, too few, or all the same.
 
     Example:
         >>> import principalflow as pf
@@ -117,21 +117,26 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
         [[-2.5], [2.5]]
     """
     _check_dimensions(dimensions)
-    thetas = jnp.asarray(thetas)
+    thetas = np.asarray(thetas)
+    if np.iscomplexobj(thetas):
+        raise ValueError("thetas must be real; those of a complex flow have a real part that can be drawn.")
     if thetas.ndim != 2 or len(thetas) < 2:
         raise ValueError(f"thetas must be at least two vectors of parameters, (n, D); got the shape {thetas.shape}.")
-    _checks.finite("thetas", thetas)
-    middle = thetas.mean(0) if origin is None else jnp.asarray(origin, thetas.dtype)
+    _checks.finite("thetas", jnp.asarray(thetas))
+    # In double precision: in single, what rounding adds to a line would count as its second dimension.
+    dtype, thetas = jnp.result_type(thetas, float), thetas.astype(np.float64)
+    middle = thetas.mean(0) if origin is None else np.asarray(origin, np.float64)
     if middle.shape != thetas[0].shape:
         raise ValueError(f"origin must be a vector of {thetas.shape[1]} parameters, got the shape {middle.shape}.")
-    left, sizes, right = (np.asarray(part) for part in jnp.linalg.svd(thetas - middle, full_matrices=False))
-    rank = int(np.sum(sizes > len(sizes) * np.finfo(sizes.dtype).eps * sizes[0]))
+    left, sizes, right = np.linalg.svd(thetas - middle, full_matrices=False)
+    rank = int(np.sum(sizes > max(thetas.shape) * np.finfo(np.float64).eps * sizes[0]))
     if rank < dimensions:
         raise ValueError(f"thetas must span {dimensions} dimensions around the origin, they span {rank}.")
     points = (left * sizes)[:, :dimensions]
     signs = np.where(points[-1] < 0, -1, 1)  # singular vectors have none of their own; the last point lies at the right
     explained = float(np.sum(sizes[:dimensions] ** 2) / np.sum(sizes**2))
-    return Plane(middle, jnp.asarray(right[:dimensions].T * signs), points * signs, explained)
+    directions = jnp.asarray(right[:dimensions].T * signs, dtype)
+    return Plane(jnp.asarray(middle, dtype), directions, points * signs, explained)
 
 
 def evaluate(
@@ -144,14 +149,15 @@ def evaluate(
         plane: From `random` or `through`.
         reach: The coordinates go from -reach to reach. If left out, to 1 for random directions, and otherwise as far as
             the points and a fifth beyond.
-        points: How many coordinates along each direction; an odd number has the origin among them.
+        points: How many coordinates along each direction; from -reach to reach, an odd number has the origin among
+            them.
         together: How many points of the grid are evaluated at once; more take more memory.
 
     Returns:
         The `Landscape`; `principalflow.plot.landscape` draws it.
 
     Raises:
-        ValueError: For a plane of other parameters, a reach not above 0, or points or together below 1.
+        ValueError: For a plane of other parameters, a reach not above 0, points below 2, or together below 1.
 
     Example:
         >>> import principalflow as pf
@@ -164,7 +170,7 @@ def evaluate(
     if not isinstance(plane, Plane):
         raise ValueError(f"plane must be one of principalflow.landscape.random or through, got {plane!r}.")
     origin = objective.flat("plane.origin", plane.origin)
-    points, together = _checks.whole("points", points, least=1), _checks.whole("together", together, least=1)
+    points, together = _checks.whole("points", points, least=2), _checks.whole("together", together, least=1)
     axes = tuple(np.linspace(*ends, points) for ends in _ends(plane, reach))
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     losses = _losses(

@@ -149,20 +149,20 @@ def landscape(found: Landscape, surface: bool = False, ax: "Axes | None" = None)
     losses = np.where(np.isfinite(found.losses), found.losses, np.nan)
     if np.isnan(losses).all():
         raise ValueError("found must have a finite loss somewhere, it has none.")
+    ax = _axes(ax, "3d" if surface else None)
     if surface:
-        ax = _pyplot().figure(layout="constrained").add_subplot(projection="3d") if ax is None else ax
         drawn: Any = ax  # matplotlib's annotations don't know the methods of axes in three dimensions
         drawn.plot_surface(*np.meshgrid(*found.axes, indexing="ij"), losses, cmap="viridis", linewidth=0)
         drawn.set_zlabel("$E$")
     else:
-        ax = _axes(ax)
         points, style = found.plane.points, "o" if len(found.plane.points) <= _SOLUTIONS else "o-"
         if len(found.axes) == 1:
             ax.plot(found.axes[0], losses, color="black")
             ax.plot(points[:, 0], np.interp(points[:, 0], found.axes[0], losses), style, color=_COLOURS[3])
             ax.set_ylabel("$E$")
         else:
-            _levels(ax, *found.axes, losses.T)
+            first, second = found.axes
+            _levels(ax, first, second, losses.T)
             ax.plot(*points.T, style, color=_COLOURS[3], markersize=4, linewidth=0.8)
     ax.set_xlabel("first direction")
     if len(found.axes) == 2:
@@ -269,12 +269,14 @@ def _contours(ax: "Axes", objective: Objective, points: np.ndarray) -> None:
 def _levels(ax: "Axes", x: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
     """Draws contours at even quantiles: lines everywhere, in steep places and in flat ones."""
     levels = np.unique(np.nanquantile(loss, np.linspace(0.02, 0.98, 14)))
+    if len(levels) < 2:  # the same loss everywhere has no contours
+        return
     ax.contourf(x, y, loss, levels=levels, cmap="Greys", alpha=0.35, extend="both")
     ax.contour(x, y, loss, levels=levels, colors="grey", linewidths=0.5)
 
 
-def _axes(ax: "Axes | None") -> "Axes":
-    return _pyplot().subplots(layout="constrained")[1] if ax is None else ax
+def _axes(ax: "Axes | None", projection: str | None = None) -> "Axes":
+    return _pyplot().subplots(layout="constrained", subplot_kw={"projection": projection})[1] if ax is None else ax
 
 
 def _pyplot() -> Any:
