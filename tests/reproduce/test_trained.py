@@ -6,7 +6,8 @@ import pytest
 
 import principalflow as pf
 from principalflow.reproduce import _trained
-from principalflow.reproduce._trained import Training, trained, trainings_in
+from principalflow.reproduce._kept import trainings_in
+from principalflow.reproduce._trained import Training, trained
 
 TRAINING = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=4)
 

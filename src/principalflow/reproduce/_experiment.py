@@ -4,12 +4,9 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from matplotlib.figure import Figure
-
-if TYPE_CHECKING:
-    from principalflow.reproduce._trained import Training
 
 Profile = Literal["quick", "cpu", "paper"]
 PROFILES: tuple[Profile, ...] = ("quick", "cpu", "paper")
@@ -48,6 +45,19 @@ class Claim:
         return f"{self.comparison} {self.limit:g}"
 
 
+class Makeable(Protocol):
+    """A training, or a sweep of them, that is made once and kept; two of the same settings are equal."""
+
+    @property
+    def label(self) -> str:
+        """Its name."""
+        ...
+
+    def make(self) -> None:
+        """Makes it, where it isn't there already."""
+        ...
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One experiment of the paper, or beyond it.
@@ -80,4 +90,4 @@ class Experiment:
     explore: Callable[[Any, Tables], Mapping[str, Any]] = lambda config, tables: {}
     stand_ins: Mapping[Profile, str] = field(default_factory=dict)
     we_add: str = ""
-    trainings: Callable[[Any], Sequence["Training"]] = lambda config: ()
+    trainings: Callable[[Any], Sequence[Makeable]] = lambda config: ()

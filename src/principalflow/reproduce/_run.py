@@ -16,9 +16,9 @@ import jax
 
 from principalflow import _checks
 from principalflow.reproduce._catalogue import EXPERIMENTS
-from principalflow.reproduce._experiment import PROFILES, Experiment, Profile
+from principalflow.reproduce._experiment import PROFILES, Experiment, Makeable, Profile
+from principalflow.reproduce._kept import trainings_in
 from principalflow.reproduce._result import Result, load, number
-from principalflow.reproduce._trained import Training, trained, trainings_in
 from principalflow.runs._files import write_json
 
 CLAIMS = "claims.json"
@@ -205,7 +205,7 @@ def _results(
 
 def _in_processes(
     waiting: list[tuple[Experiment, Any]],
-    trainings: list[Training],
+    trainings: list[Makeable],
     profile: Profile,
     out: Path,
     jobs: int,
@@ -261,7 +261,7 @@ def _submitted(pool: ProcessPoolExecutor, function: Callable, *args: Any) -> Fut
         return failed
 
 
-def _trainings(waiting: list[tuple[Experiment, Any]]) -> list[Training]:
+def _trainings(waiting: list[tuple[Experiment, Any]]) -> list[Makeable]:
     """Returns the trainings that these experiments look at, each once."""
     return list(dict.fromkeys(training for experiment, config in waiting for training in experiment.trainings(config)))
 
@@ -278,14 +278,14 @@ def _threads_each(jobs: int) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _train(training: Training, profile: Profile, out: Path) -> float:
+def _train(training: Makeable, profile: Profile, out: Path) -> float:
     """Runs in another process and returns the seconds it took.
 
     What fails here fails again in the experiments that need it, and is told by them.
     """
     start = time.perf_counter()
     with jax.enable_x64(True), trainings_in(out / profile / _TRAININGS):
-        trained(training)
+        training.make()
     return time.perf_counter() - start
 
 

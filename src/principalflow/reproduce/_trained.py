@@ -1,13 +1,7 @@
 """Trainings that several experiments look at: each is made once, and kept by its settings."""
 
-import contextlib
-import dataclasses
 import functools
-import hashlib
-import json
 import os
-from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,9 +20,8 @@ from principalflow.objective import Objective, Vector
 from principalflow.record import Record
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
-from principalflow.reproduce._result import this_code
+from principalflow.reproduce._kept import place
 
-_FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 _IN_MEMORY = 4  # trainings that a process keeps at hand
 
 
@@ -73,6 +66,10 @@ class Training:
         """Its name in figures and claims."""
         return f"{self.model} on {self.data}, {self.loss}, h = {self.h:g}"
 
+    def make(self) -> None:
+        """Makes it, where it isn't there already."""
+        trained(self)
+
     def objective(self) -> Objective:
         """Returns the loss; its `theta` is the start."""
         dataset = datasets.load(self.data, self.samples, test_samples=0)
@@ -116,8 +113,7 @@ class Trained(NamedTuple):
 @functools.lru_cache(_IN_MEMORY)
 def trained(training: Training) -> Trained:
     """Returns the training's results, from the folder of this run if they are there; otherwise it is made, and kept."""
-    folder, objective = _FOLDER.get(), training.objective()
-    file = folder and folder / f"{this_code()['code']}-{_digest(training)}.npz"
+    objective, file = training.objective(), place(training, ".npz")
     if file and file.exists():
         with np.load(file) as saved:
             arrays = dict(saved)
@@ -157,26 +153,7 @@ def descended(training: Training, objective: Objective, theta: Vector | NDArray)
     return pandas.DataFrame(rows), np.stack(kept)
 
 
-@contextlib.contextmanager
-def trainings_in(folder: Path | None) -> Iterator[None]:
-    """Keeps the trainings that are made meanwhile in a folder, and takes what is there; None for neither."""
-    token = _FOLDER.set(folder)
-    try:
-        yield
-    finally:
-        _FOLDER.reset(token)
-
-
 def _save(file: Path, arrays: dict[str, NDArray]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for old in file.parent.glob("*.npz"):
-        if not old.name.startswith(this_code()["code"]):  # no run takes it any more
-            old.unlink(missing_ok=True)
     unfinished = file.with_name(f".{file.stem}.{os.getpid()}.npz")
     np.savez(unfinished, **arrays)  # pyright: ignore[reportArgumentType]
     os.replace(unfinished, file)
-
-
-def _digest(training: Training) -> str:
-    settings = json.dumps(dataclasses.asdict(training), sort_keys=True)
-    return hashlib.sha256(settings.encode()).hexdigest()[:16]

@@ -1,0 +1,243 @@
+"""Sweeps over rates, powers and seeds that several experiments look at, and what is measured of their runs."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from principalflow import runs, training
+from principalflow.reproduce._experiment import Table
+from principalflow.reproduce._kept import place
+from principalflow.runs import _checkpoints
+from principalflow.runs._directory import CHECKPOINTS, CONFIG, read_status
+from principalflow.training import Options
+from principalflow.training._problem import Problem, problem
+
+_SECONDS_BETWEEN_WORDS = 30
+_RESAMPLES = 1000
+_RUN = ["setting", "contender", "seed"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Training runs that differ in the rate, DAL's power or the seed alone, so that they share what is compiled."""
+
+    options: Options
+
+    @property
+    def label(self) -> str:
+        """Its name when it is told of."""
+        o, many = self.options, len(self.options.runs())
+        return f"{setting(o)}: {many} run{'s' if many > 1 else ''} of {_optimizer(o)}"
+
+    def make(self) -> None:
+        """Makes it, where it isn't there already."""
+        with directory(self):
+            pass
+
+    def seeded(self, seed: int) -> "Sweep":
+        """Returns it with all seeds so much further."""
+        seeds = self.options.seed if isinstance(self.options.seed, tuple) else (self.options.seed,)
+        return replace(self, options=replace(self.options, seed=tuple(seed + other for other in seeds)))
+
+
+@contextlib.contextmanager
+def directory(sweep: Sweep) -> Iterator[Path]:
+    """Gives the folder with the finished runs of a sweep; those that aren't there are made, or continued."""
+    with contextlib.ExitStack() as stack:
+        folder = place(sweep) or Path(stack.enter_context(TemporaryDirectory()))
+        statuses = training.run(sweep.options, folder, progress=False, together=False, say=_throttled(sweep.label))
+        if "interrupted" in statuses.values():
+            raise KeyboardInterrupt
+        yield folder
+
+
+def swept(sweep: Sweep) -> Table:
+    """Returns a row for each step of each run of a sweep.
+
+    The columns: `setting` (network, data and batch), `contender` (such as "h = 0.1" or "DAL-0.5"), `rate`, `power`,
+    `seed`, `diverged`; `step`, `learning_rate`, `update_norm` (without momentum), `loss` (of all samples: at each step
+    on full batches, else where it was recorded), `sharpness` (λ₀), `drift` (h²/2 ‖Hg‖), `curvature` (‖Hĝ‖),
+    `test_accuracy` and `train_accuracy`; NaN where they weren't recorded.
+    """
+    with directory(sweep) as folder:
+        return pandas.concat([_rows(path) for path in runs.find(folder)], ignore_index=True)
+
+
+def ends(sweep: Sweep) -> dict[tuple[str, int], NDArray]:
+    """Returns the parameters at the end of a sweep's runs by contender and seed; without those that diverged."""
+    found = {}
+    with directory(sweep) as folder:
+        for path in runs.find(folder):
+            options = Options.from_file(path / CONFIG)
+            step, arrays = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: True, print) or (-1, {})
+            if step == options.steps:
+                found[contender(options), options.seed] = arrays["state_0"]
+    return found
+
+
+def problem_of(sweep: Sweep) -> Problem:
+    """Returns the loss and the scores of a sweep."""
+    return problem(next(iter(sweep.options.runs().values())), progress=False)
+
+
+def by_run(table: Table) -> Table:
+    """Returns a row of measures for each run.
+
+    The columns besides `setting`, `contender`, `rate`, `power` and `seed`: `diverged` (a loss that isn't finite, or the
+    last one above the first), `last_loss` (infinite if diverged), `rises` (how many of the recorded losses are above
+    the one before), `largest_rise` (relative to the loss before; infinite for a loss that isn't finite), the last
+    `test_accuracy` and `train_accuracy` (NaN if diverged), the mean `drift`, and the last `sharpness`.
+    """
+    return pandas.DataFrame([_measures(rows) for _, rows in table.groupby(_RUN, sort=False)])
+
+
+def over_seeds(by_run: Table) -> Table:
+    """Returns a row for each setting and contender, over its seeds.
+
+    The columns are means, but for `..._spread` (standard deviations), the largest `largest_rise`, and in how many seeds
+    it `diverged`. Accuracies are NaN where it did in one: no mean of those that happened to survive.
+    """
+    groups = by_run.groupby(_RUN[:2], sort=False)
+    means = groups[["rate", "power", "last_loss", "rises", "test_accuracy", "train_accuracy", "drift", "sharpness"]]
+    spreads = groups[["last_loss", "test_accuracy", "sharpness", "drift"]].std(ddof=1).add_suffix("_spread")
+    lost = groups["diverged"].sum()
+    table = means.mean().join(spreads).assign(largest_rise=groups["largest_rise"].max(), diverged=lost)
+    table.loc[lost > 0, ["test_accuracy", "train_accuracy"]] = np.nan
+    return table.reset_index()
+
+
+class Correlation(NamedTuple):
+    """Spearman's rank correlation, and the ends of its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f}, of {self.pairs})"
+
+
+def rank_correlation(x: Table, y: Table) -> Correlation:
+    """Returns the rank correlation, with an interval by the bootstrap: the pairs drawn again, a thousand times.
+
+    Pairs in which a number isn't finite are left out. Where one side is constant all three numbers are NaN.
+    """
+    pairs = np.stack([np.asarray(x, float), np.asarray(y, float)])
+    pairs = pairs[:, np.isfinite(pairs).all(0)]
+    count = pairs.shape[1]
+    if count < 3:
+        return Correlation(np.nan, np.nan, np.nan, count)
+    drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+    again = _correlations(*pairs[:, drawn])
+    low, high = np.nanquantile(again, [0.025, 0.975]) if np.isfinite(again).any() else (np.nan, np.nan)
+    return Correlation(float(_correlations(*pairs[:, None])[0]), float(low), float(high), count)
+
+
+def _correlations(x: NDArray, y: NDArray) -> NDArray:
+    x, y = (ranks - ranks.mean(1, keepdims=True) for ranks in (rankdata(x, axis=1), rankdata(y, axis=1)))
+    with np.errstate(invalid="ignore"):
+        return (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1))
+
+
+def setting(o: Options) -> str:
+    """Returns what is trained, and on how many samples at a step, in words."""
+    batch = "full batch" if o.batch_size is None else f"batches of {o.batch_size}"
+    loss = "" if o.loss == "cross-entropy" else f"{o.loss}, "
+    return f"{o.model} on {o.data}, {loss}{batch}"
+
+
+def contender(o: Options) -> str:
+    """Returns the name of a single run's optimiser with its rate or power."""
+    named = o.optimizer not in ("dal", "prodigy", "dog")
+    return f"{_optimizer(o)}, h = {o.learning_rate:g}".removeprefix("descent, ") if named else _optimizer(o)
+
+
+def _optimizer(o: Options) -> str:
+    name = {"gd": "descent", "sgd": "descent", "dal": "DAL", "adam": "Adam", "prodigy": "Prodigy", "dog": "DoG"}
+    words = [name[o.optimizer]]
+    if isinstance(o.power, float) and o.power != 1:
+        words = [f"{words[0]}-{o.power:g}"]
+    if o.momentum:
+        words.append(f"momentum {o.momentum:g}")
+    if o.factor != Options.factor:
+        words.append(f"factor {o.factor:g}")
+    if o.max_learning_rate != Options.max_learning_rate:
+        words.append(f"cap {o.max_learning_rate:g}")
+    if o.per_parameter:
+        words.append("per parameter")
+    if o.curvature != Options.curvature:
+        words.append("finite difference")
+    return ", ".join(words)
+
+
+def _rows(path: Path) -> Table:
+    frame, o = runs.load(path), Options.from_file(path / CONFIG)
+    gradient = "gradient_norm" if o.batch_size is None else "batch_gradient_norm"
+    missing = frame["step"] * np.nan
+    loss, drift, norm = (frame.get(name, missing) for name in ("loss", "drift_estimate", "gradient_norm"))
+    return pandas.DataFrame(
+        {
+            "setting": setting(o),
+            "contender": contender(o),
+            "rate": np.nan if o.learning_rate is None else o.learning_rate,
+            "power": o.power if o.optimizer == "dal" else np.nan,
+            "seed": o.seed,
+            "diverged": read_status(path)["status"] == "diverged",
+            "step": frame["step"],
+            "learning_rate": frame["learning_rate"].astype(float),
+            "update_norm": (frame["learning_rate"] * frame[gradient]).astype(float),
+            "loss": loss.astype(float),
+            "sharpness": frame.get("eigenvalue_0", missing),
+            "drift": drift,
+            "curvature": 2 * drift / (frame["learning_rate"] ** 2 * norm),
+            "test_accuracy": frame.get("test_accuracy", missing),
+            "train_accuracy": frame.get("train_accuracy", missing),
+        }
+    )
+
+
+def _measures(rows: Table) -> dict[str, Any]:
+    first, losses = rows.iloc[0], rows["loss"].dropna().to_numpy()
+    broken = bool(first["diverged"])
+    diverged = broken or losses[-1] > losses[0]
+    accuracies = {name: _last(rows[name]) for name in ("test_accuracy", "train_accuracy")}
+    rise = np.max(np.diff(losses) / losses[:-1], initial=0.0)
+    return {
+        **{name: first[name] for name in ("setting", "contender", "rate", "power", "seed")},
+        "diverged": diverged,
+        "last_loss": np.inf if diverged else losses[-1],
+        "rises": int(np.sum(np.diff(losses) > 0)) + broken,
+        "largest_rise": np.inf if broken else float(rise),
+        **(dict.fromkeys(accuracies, np.nan) if diverged else accuracies),
+        "drift": rows["drift"].mean(),
+        "sharpness": _last(rows["sharpness"]),
+    }
+
+
+def _last(column: Table) -> float:
+    there = column.dropna()
+    return float(there.iloc[-1]) if len(there) else np.nan
+
+
+def _throttled(label: str) -> Callable[[str], None]:
+    """Returns what says on the error stream, now and then, how far a sweep is."""
+    said = time.monotonic()
+
+    def say(sentence: str) -> None:
+        nonlocal said
+        if time.monotonic() - said > _SECONDS_BETWEEN_WORDS:
+            said = time.monotonic()
+            print(f"{label}: {Path(sentence.split(' ')[0]).name} {sentence.partition(' ')[2]}", file=sys.stderr)
+
+    return say

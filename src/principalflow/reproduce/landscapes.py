@@ -1,0 +1,293 @@
+"""The loss around what DAL-p and descent learned.
+
+Figures DAL_p_64_landscape, DAL_p_64_eigen, DAL_p_full_batch_landscape, DAL_p_full_batch_eigen and
+DAL_p_imagenet_landscape.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from principalflow import landscape, plot
+from principalflow.landscape import Landscape, Plane
+from principalflow.objective import Objective
+from principalflow.reproduce import _dal
+from principalflow.reproduce._dal import (
+    MLP,
+    ON_BATCHES,
+    STAND_INS_VGG,
+    VGG,
+    accuracy,
+    best_test,
+    dal,
+    descent,
+    settings,
+)
+from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._sweeps import Sweep, by_run, ends, over_seeds, problem_of, swept
+from principalflow.training import Options
+
+RANDOM, SOLUTIONS, PATH = "of random directions", "through three solutions", "along the path of descent"
+_ON_PATH = 30  # iterates of a path
+
+
+@dataclass(frozen=True)
+class Config(_dal.Config):
+    """For each batch size a sweep of descent and one of DAL-p.
+
+    Landscapes are those around what the rate and the power with the best test accuracies learned.
+
+    Attributes:
+        reaches: How far the planes go, relative to the filters.
+        points: Of a side of a grid.
+    """
+
+    reaches: tuple[float, ...] = (1.0, 0.25)
+    points: int = 41
+
+
+def run(config: Config) -> Tables:
+    sweeps = _dal.trainings(config)
+    steps = pandas.concat([swept(sweep) for sweep in sweeps], ignore_index=True)
+    measures = by_run(steps)
+    contenders = over_seeds(measures)
+    found = [
+        part
+        for pair, (_, rows) in zip(_pairs(sweeps), settings(contenders), strict=True)
+        for part in _landscapes(config, *pair, rows)
+    ]
+    return {"steps": steps, "runs": measures, "contenders": contenders} | {
+        name: pandas.concat([part[name] for part in found if name in part], ignore_index=True)
+        for name in ("grids", "points")
+    }
+
+
+def claims(config: Config, tables: Tables) -> list[Claim]:
+    return [
+        claim for setting, rows in settings(tables["contenders"]) for claim in _claims(config, setting, rows, tables)
+    ]
+
+
+def draw(config: Config, tables: Tables) -> Figure:
+    parts, columns = settings(tables["contenders"]), 2 * len(config.reaches) + 2
+    figure = Figure(figsize=(4 * columns, 4.4 * len(parts)), layout="constrained")
+    for i, (setting, _) in enumerate(parts):
+        place = iter(range(i * columns + 1, (i + 1) * columns + 1))
+        for reach in config.reaches:
+            around, highest = _around(config, tables, setting, reach)
+            for name, found in around:
+                ax: Any = figure.add_subplot(len(parts), columns, next(place), projection="3d")
+                plot.landscape(found, surface=True, ax=ax)
+                ax.set_zlim(0, highest)
+                ax.set_title(f"{setting}\n{name}, reach {reach:g}", fontsize="small")
+        names = list(dict.fromkeys(_of(tables["grids"], setting, RANDOM)["contender"]))
+        led, curvature = (figure.add_subplot(len(parts), columns, (i + 1) * columns - back) for back in (1, 0))
+        for kind in (SOLUTIONS, PATH):  # the path, where there is one
+            points = _of(tables["points"], setting, kind)
+            if len(points):
+                led.clear()
+                plot.landscape(_landscape(_of(tables["grids"], setting, kind), points), ax=led)
+                led.set_title(f"{kind}: {100 * points['explained'].iloc[0]:.0f}% of the distances", fontsize="small")
+        _dal.draw_curves(curvature, tables["steps"][tables["steps"]["setting"] == setting], "sharpness", names)
+        curvature.set_title(r"$\lambda_0$ along training", fontsize="small")
+        curvature.legend(fontsize="small")
+    return figure
+
+
+def explore(config: Config, tables: Tables) -> dict[str, Any]:
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    plots = {}
+    for setting, _ in settings(tables["contenders"]):
+        around, highest = _around(config, tables, setting, config.reaches[-1])
+        surfaces = make_subplots(
+            1, len(around), specs=[[{"type": "scene"}] * len(around)], subplot_titles=[n for n, _ in around]
+        )
+        for column, (_, found) in enumerate(around, 1):
+            x, y = found.axes
+            surfaces.add_trace(
+                go.Surface(x=x, y=y, z=found.losses.T, cmin=0, cmax=highest, showscale=column == 1), 1, column
+            )
+        surfaces.update_scenes(zaxis={"range": [0, highest], "title": "loss"})
+        plots[f"{setting}: the loss around what was learned, along filter-normalised random directions"] = surfaces
+        of_setting = tables["points"][tables["points"]["setting"] == setting]
+        for kind, points in of_setting.groupby("kind", sort=False):
+            found = _landscape(_of(tables["grids"], setting, kind), points)
+            x, y = found.axes
+            contour = go.Contour(
+                x=x, y=y, z=np.log10(found.losses).T, colorscale="Greys", colorbar={"title": "log₁₀ loss"}
+            )
+            dots = go.Scatter(x=points["x"], y=points["y"], text=points["name"], mode="lines+markers+text")
+            dots.update(textposition="top center", line={"color": "#D55E00"})
+            plots[f"{setting}: the plane {kind}"] = go.Figure([contour, dots])
+    return plots
+
+
+def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[Claim]:
+    best, ours = _best(rows)
+    grids = _of(tables["grids"], setting, RANDOM)
+    seconds = grids["seconds"].median()
+    claims = []
+    for reach in config.reaches:
+        rises = {
+            name: [_rise(grid) for _, grid in some.groupby("seed")]
+            for name, some in grids[grids["reach"] == reach].groupby("contender")
+        }
+        of_ours, of_best = (np.array(rises.get(row["contender"], [np.nan])) for row in (ours, best))
+        claims.append(
+            Claim(
+                f"{setting}: {ours['contender']} learns a flatter landscape than {best['contender']}: the mean rise of "
+                f"the loss within {reach:g} of the filters' size over that one's, means over the seeds",
+                of_ours.mean() / of_best.mean(),
+                "<",
+                1,
+                note=f"{of_ours.mean():.3g} ({of_ours.min():.3g} to {of_ours.max():.3g} over the seeds) against "
+                f"{of_best.mean():.3g} ({of_best.min():.3g} to {of_best.max():.3g}). A grid of {config.points} x "
+                f"{config.points} points took {seconds:.2g} s at the median.",
+            )
+        )
+    return [
+        *claims,
+        Claim(
+            f"{setting}: and λ₀ is smaller: at the end, over that one's",
+            ours["sharpness"] / best["sharpness"],
+            "<",
+            1,
+            note=f"{ours['sharpness']:.3g} against {best['sharpness']:.3g}, means over the seeds.",
+        ),
+        Claim(
+            f"{setting}: at a similar test accuracy: how far apart they are",
+            abs(ours["test_accuracy"] - best["test_accuracy"]),
+            "<",
+            0.02,
+            note=f"{accuracy(ours)} against {accuracy(best)}.",
+        ),
+    ]
+
+
+def _rise(grid: Table) -> float:
+    """Returns the mean rise of the loss from the middle over the disc in a grid; infinite if it isn't finite."""
+    distance = np.hypot(grid["x"], grid["y"])
+    rise = grid["loss"][distance <= grid["reach"]].mean() - grid["loss"].iloc[distance.argmin()]
+    return float(rise) if np.isfinite(rise) else np.inf
+
+
+def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> Iterator[Tables]:
+    """Yields the grids around what was learned, and those through several solutions and along a path."""
+    objective, learned = problem_of(fixed).objective, ends(fixed) | ends(adapted)
+    setting, (rate, power) = rows["setting"].iloc[0], _best(rows)
+    pair = rate["contender"], power["contender"]
+    for (name, seed), theta in learned.items():
+        if name not in pair:
+            continue
+        plane = landscape.random(objective, theta, seed=seed)
+        for reach in config.reaches:
+            began = time.perf_counter()
+            found = landscape.evaluate(objective, plane, reach, config.points)
+            place = {"seconds": time.perf_counter() - began, "contender": name, "seed": seed, "reach": reach}
+            yield {"grids": _grid(found).assign(setting=setting, kind=RANDOM, **place)}
+    solutions = {
+        name: theta for (name, seed), theta in learned.items() if seed == config.seed and name in (*pair, "DAL")
+    }
+    paths = {SOLUTIONS: solutions} if len(solutions) > 2 else {}
+    if fixed.options.batch_size is None:
+        paths[PATH] = _path(fixed, objective, rate["rate"])
+    for kind, thetas in paths.items():
+        plane = landscape.through(list(thetas.values()))
+        points = pandas.DataFrame(plane.points, columns=["x", "y"]).assign(name=list(thetas), explained=plane.explained)
+        found = landscape.evaluate(objective, plane, points=config.points)
+        yield {
+            name: table.assign(setting=setting, kind=kind)
+            for name, table in (("grids", _grid(found)), ("points", points))
+        }
+
+
+def _path(fixed: Sweep, objective: Objective, rate: float) -> dict[str, NDArray]:
+    """Returns some iterates of descent from the first seed's start by their steps."""
+    options = next(iter(fixed.options.runs().values()))
+    theta, path = problem_of(fixed).start(options), {}
+    for step in range(options.steps + 1):
+        if step % max(options.steps // _ON_PATH, 1) == 0:
+            path[str(step)] = np.asarray(theta)
+        theta = theta - rate * objective.gradient(theta)
+    return path
+
+
+def _grid(found: Landscape) -> Table:
+    x, y = np.meshgrid(*found.axes, indexing="ij")
+    return pandas.DataFrame({"x": x.ravel(), "y": y.ravel(), "loss": found.losses.ravel().astype(float)})
+
+
+def _landscape(grid: Table, points: Table | None = None) -> Landscape:
+    """Returns what `principalflow.plot.landscape` draws, from saved tables."""
+    x, y = np.unique(grid["x"]), np.unique(grid["y"])
+    through = np.zeros((0, 2)) if points is None else points[["x", "y"]].to_numpy()
+    plane = Plane(jnp.zeros(0), jnp.zeros((0, 2)), through, 1.0)
+    return Landscape(plane, (x, y), grid["loss"].to_numpy().reshape(len(x), len(y)))
+
+
+def _of(table: Table, setting: str, kind: str) -> Table:
+    return table[(table["setting"] == setting) & (table["kind"] == kind)]
+
+
+def _around(config: Config, tables: Tables, setting: str, reach: float) -> tuple[list[tuple[str, Landscape]], float]:
+    """Returns the landscapes of the first seed by name, cut off at a height that both share, and that height."""
+    grids = _of(tables["grids"], setting, RANDOM)
+    grids = grids[(grids["seed"] == config.seed) & (grids["reach"] == reach)]
+    finite = grids["loss"][np.isfinite(grids["loss"])]
+    highest = float(finite.quantile(0.9))
+    parts = [(name, _landscape(grid)) for name, grid in grids.groupby("contender", sort=False)]
+    return [(name, found._replace(losses=np.fmin(found.losses, highest))) for name, found in parts], highest
+
+
+def _pairs(sweeps: Sequence[Sweep]) -> list[tuple[Sweep, Sweep]]:
+    return list(zip(sweeps[::2], sweeps[1::2], strict=True))
+
+
+def _best(rows: Table) -> tuple[Table, Table]:
+    """Returns the fixed rate and the DAL-p, p below 1, with the best test accuracies."""
+    return best_test(_dal.fixed_rates(rows)), best_test(rows[rows["power"] < 1])
+
+
+def _config(*networks: tuple[Options, int | None], **more: Any) -> Config:
+    sweeps = [
+        sweep for options, batch in networks for sweep in (descent(options, batch=batch), dal(options, batch=batch))
+    ]
+    return Config(tuple(sweeps), **more)
+
+
+EXPERIMENT = Experiment(
+    id="landscapes",
+    title="DAL-p learns flatter landscapes",
+    figure="Figures DAL_p_64_landscape, DAL_p_64_eigen, DAL_p_full_batch_landscape, DAL_p_full_batch_eigen and "
+    "DAL_p_imagenet_landscape, appendix D",
+    paper_says=(
+        "On slices along filter-normalised random directions (Li et al. 2018) the loss around what DAL-p learned is "
+        "flatter than around what SGD learned, and λ₀ is smaller, on batches of 64 and on full ones, even where both "
+        "test equally well."
+    ),
+    we_add=(
+        "How much flatter, as a number: the mean rise of the loss over the disc, for three seeds and planes. The "
+        "planes through three solutions from one start, and on full batches the one nearest to the path of descent."
+    ),
+    paper_setting="VGG on CIFAR-10, batches of 64 and full batch; ResNet-50 on ImageNet, batches of 8,192.",
+    profiles={
+        "quick": _config((ON_BATCHES["quick"], 64), (VGG["quick"], None)),
+        "cpu": _config((ON_BATCHES["cpu"], 64), (MLP["cpu"], None), points=21),
+        "paper": _config((ON_BATCHES["paper"], 64), (VGG["paper"], None)),
+    },
+    run=run,
+    claims=claims,
+    draw=draw,
+    explore=explore,
+    trainings=_dal.trainings,
+    stand_ins={**STAND_INS_VGG, "cpu": f"Batches: {STAND_INS_VGG['cpu']} Full batch: {_dal.STAND_INS_MLP['cpu']}"},
+)
