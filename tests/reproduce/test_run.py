@@ -2,6 +2,7 @@ import dataclasses
 import functools
 import json
 import os
+import pickle
 
 import jax
 import pytest
@@ -9,8 +10,10 @@ from matplotlib.figure import Figure
 from reproduce.cases import Config, experiment
 
 from principalflow import reproduce
-from principalflow.reproduce import _run, _trained
+from principalflow.reproduce import _dal, _run, _trained
+from principalflow.reproduce._sweeps import Sweep
 from principalflow.reproduce._trained import Training, trained
+from principalflow.training import Options, _steps
 
 
 @pytest.fixture
@@ -175,6 +178,18 @@ def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
     (result,) = _run._results([(item, config)], "quick", tmp_path, 2, None, said.append)
     assert result.error == ""
     assert sorted(sentence.split(": ")[0] for sentence in said) == [training.label for training in networks]
+
+
+def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
+    options = Options(data="iris", hidden=(3,), learning_rate=(0.1, 0.2), steps=2, record_every=0, seed=(0,))
+    sweep = Sweep(options)
+    _run._train(pickle.loads(pickle.dumps(sweep)), "quick", tmp_path)  # as in another process
+    monkeypatch.setattr(_steps, "advance", None)
+    waiting = [(reproduce.EXPERIMENTS["dal-per-parameter"], _dal.Config((sweep,)))]
+    assert _run._trainings(2 * waiting) == [sweep]
+    (result,) = _run._results(waiting, "quick", tmp_path, 2, None, lambda sentence: None)
+    assert result.error == ""
+    assert result.tables["contenders"]["contender"].tolist() == ["h = 0.1", "h = 0.2"]
 
 
 def test_an_experiment_named_twice_runs_once(counting, tmp_path):
