@@ -233,12 +233,6 @@ def test_dal_with_momentum_is_compared_with_dal_and_with_fixed_rates(full, small
     assert held(dal_momentum, made_up) == expected
 
 
-DIVIDES_BY_ZERO = pytest.mark.xfail(
-    raises=ZeroDivisionError, strict=True, reason="the gain of a run that diverged is 0"
-)
-
-
-@DIVIDES_BY_ZERO
 def test_momentum_that_diverges_on_small_batches_holds_no_claim_there():
     made_up = tables(*with_momentum(0.5, 0.1, FULL), *with_momentum(np.nan, 0.1, SMALL))
     assert held(dal_momentum, made_up)[:6] == [True, True, True, False, False, False]
@@ -319,10 +313,7 @@ def test_the_rise_is_the_mean_over_the_disc_less_the_middle():
     assert landscapes._rise(grid) == pytest.approx(2 * np.mean(radii))
 
 
-NANS_ARE_PASSED_OVER = pytest.mark.xfail(strict=True, reason="the mean over the disc leaves them out")
-
-
-@pytest.mark.parametrize("loss", [np.inf, pytest.param(np.nan, marks=NANS_ARE_PASSED_OVER)])
+@pytest.mark.parametrize("loss", [np.inf, np.nan])
 def test_a_loss_on_the_disc_that_is_not_finite_is_an_infinite_rise(loss):
     grid = bowl("DAL-0.5", FULL, 0, reach=1.0, height=2.0)
     grid.loc[7, "loss"] = loss
@@ -410,9 +401,7 @@ def test_the_sweeps_of_every_profile_can_be_run_and_have_what_the_claims_ask_for
 
 
 @each_row
-def test_contenders_that_diverged_take_no_claim_away(row, request):
-    if row is dal_momentum:
-        request.applymarker(DIVIDES_BY_ZERO)
+def test_contenders_that_diverged_take_no_claim_away(row):
     config = row.EXPERIMENT.profiles["quick"]
     with np.errstate(all="ignore"):
         assert len(row.claims(config, as_in(config, broken=True))) == len(row.claims(config, as_in(config)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -28,9 +29,9 @@ _DIGITS = Options(
     seed=_SEEDS,
 )
 _SMALL_RESNET = replace(
-    _DIGITS, samples=256, model="resnet18", width=0.0625, normalization="none", steps=60, record_every=20
+    _DIGITS, samples=128, model="resnet18", width=0.0625, normalization="none", steps=50, record_every=0
 )
-_MNIST = replace(_DIGITS, data="mnist", samples=5000, test_samples=2000, width=1.0, checkpoint_every=100)
+_MNIST = replace(_DIGITS, data="mnist", samples=3000, test_samples=2000, width=1.0, checkpoint_every=100)
 _VGG = Options(
     data="cifar10",
     samples=1000,
@@ -39,10 +40,10 @@ _VGG = Options(
     width=0.0625,
     normalization="group",
     chunk=100,
-    steps=60,
-    record_every=30,
-    evaluate_every=30,
-    checkpoint_every=20,
+    steps=50,
+    record_every=25,
+    evaluate_every=10,
+    checkpoint_every=25,
     directions=1,
     tolerance=0.05,
     seed=_SEEDS,
@@ -65,7 +66,7 @@ _FULL_RESNET = replace(_FULL, model="resnet18", stem="small")
 # For batches: as many steps as make some passes over the data.
 ON_BATCHES: dict[Profile, Options] = {
     "quick": _DIGITS,
-    "cpu": replace(_VGG, steps=400, record_every=100, evaluate_every=100, checkpoint_every=100),
+    "cpu": replace(_VGG, steps=400, record_every=200, evaluate_every=100, checkpoint_every=200),
     "paper": replace(_FULL, steps=40_000, record_every=1000, evaluate_every=1000, checkpoint_every=1000),
 }
 VGG: dict[Profile, Options] = {"quick": _DIGITS, "cpu": _VGG, "paper": _FULL}
@@ -73,40 +74,48 @@ MLP: dict[Profile, Options] = {"quick": _DIGITS, "cpu": _MNIST, "paper": replace
 RESNET: dict[Profile, Options] = {"quick": _SMALL_RESNET, "cpu": _RESNET, "paper": _FULL_RESNET}
 
 # DAL's powers: more of them where a run is cheap.
-_POWERS = {"mlp": (1.0, 0.875, 0.75, 0.625, 0.5)}
+_POWERS = {("mlp", "mnist"): (1.0, 0.875, 0.75, 0.625, 0.5)}
 _FEW_POWERS = (1.0, 0.75, 0.5)
 # The rates of the sweeps, up to one at which training breaks down or nearly does.
 _RATES = {
     ("mlp", "digits"): (0.05, 0.1, 0.2, 0.4, 0.8),
     ("mlp", "mnist"): (0.02, 0.05, 0.1, 0.2, 0.4),
-    ("resnet18", "digits"): (0.02, 0.05, 0.1, 0.2),
-    ("vgg11", "cifar10"): (0.02, 0.04, 0.08, 0.16),
-    ("resnet18", "cifar10"): (0.05, 0.1, 0.2, 0.4),
+    ("resnet18", "digits"): (0.05, 0.1, 0.2),
+    ("vgg11", "cifar10"): (0.05, 0.1, 0.2, 0.4),
+    ("resnet18", "cifar10"): (0.1, 0.2, 0.4),
 }
 _PAPER_RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 
 STAND_INS_VGG: dict[Profile, str] = {
     "quick": "1,000 digits of 8 x 8 pixels stand in for CIFAR-10, an MLP of 3 x 30 units for the VGG.",
-    "cpu": "1,000 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels with group normalisation; 60 steps "
-    "on full batches.",
+    "cpu": "1,000 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels with group normalisation; 50 steps "
+    "on full batches, 400 on smaller ones.",
     "paper": "The VGG has group normalisation.",
 }
 STAND_INS_MLP: dict[Profile, str] = {
     "quick": "1,000 digits of 8 x 8 pixels, and an MLP of 3 x 30 units, stand in for the paper's data and network.",
-    "cpu": "5,000 images of MNIST, and an MLP of 3 x 100 units, stand in for the paper's data and network.",
+    "cpu": "3,000 images of MNIST, and an MLP of 3 x 100 units, stand in for the paper's data and network.",
 }
 STAND_INS_IMAGENET: dict[Profile, str] = {
     **STAND_INS_MLP,
     "paper": "CIFAR-10 and a VGG stand in for ImageNet and ResNet-50.",
 }
 STAND_INS_ALL: dict[Profile, str] = {
-    "quick": f"{STAND_INS_VGG['quick']} 256 digits, and a ResNet-18 of a sixteenth of the channels, for ResNets.",
+    "quick": f"{STAND_INS_VGG['quick']} 128 digits, and a ResNet-18 of a sixteenth of the channels, for ResNets.",
     "cpu": f"{STAND_INS_VGG['cpu']} A ResNet-18 of a sixteenth of the channels, without normalisation, whose first "
-    "layers halve the images twice, and an MLP on 5,000 images of MNIST stand in for ResNets.",
+    "layers halve the images twice, and an MLP on 3,000 images of MNIST stand in for ResNets.",
     "paper": "VGG and ResNet-18 have group normalisation or none. ResNet-50 on ImageNet is left out.",
 }
 
 
+_DAL_COLOURS = {
+    "DAL": "#D55E00",
+    "DAL-0.875": "#E69F00",
+    "DAL-0.75": "#0072B2",
+    "DAL-0.625": "#56B4E9",
+    "DAL-0.5": "#009E73",
+}
+_OTHER_COLOURS = ("#CC79A7", "#7B3294", "#8C510A", "#01665E", "#B2182B", "#4D9221", "#2166AC", "#999933")
 _FIXED = "h = "  # how the names of fixed rates begin
 
 
@@ -127,7 +136,7 @@ def descent(options: Options, rates: tuple[float, ...] | None = None, batch: int
 
 def dal(options: Options, powers: tuple[float, ...] | None = None, batch: int | None = None, **more: Any) -> Sweep:
     """Returns a sweep over DAL's powers, by default those of this network, on full batches or smaller ones."""
-    powers = powers or _POWERS.get(options.model, _FEW_POWERS)
+    powers = powers or _POWERS.get((options.model, options.data), _FEW_POWERS)
     return Sweep(replace(options, optimizer="dal", power=powers, batch_size=batch, **more))
 
 
@@ -166,7 +175,7 @@ def lowest_loss(contenders: Table) -> Table:
 
 def best_test(contenders: Table) -> Table:
     """Returns the contender with the best test accuracy on average over the seeds, such as of `fixed_rates`."""
-    return contenders.loc[contenders["test_accuracy"].idxmax()]
+    return contenders.loc[contenders["test_accuracy"].fillna(-1).idxmax()]
 
 
 def accuracy(row: Table) -> str:
@@ -208,11 +217,13 @@ def draw_means(ax: Axes, contenders: Table, column: str, names: Sequence[str] | 
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
-    """Returns a colour for each contender: from light to dark for growing rates, bright ones for the others."""
+    """Returns a colour for each contender: greys for fixed rates, darker for higher ones; DAL-p always has the same."""
     rates = [name for name in names if name.startswith(_FIXED)]
-    others = [name for name in names if name not in rates]
-    shades = matplotlib.colormaps["Greys"](np.linspace(0.35, 0.95, max(len(rates), 1)))
-    bright = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7B3294", "#8C510A", "#01665E")
-    return dict(zip(rates, map(to_hex, shades), strict=False)) | {
-        name: bright[i % len(bright)] for i, name in enumerate(others)
-    }
+    others = [name for name in names if name not in rates and name not in _DAL_COLOURS]
+    greys = matplotlib.colormaps["Greys"](np.linspace(0.95, 0.35, max(len(rates), 1))[::-1])
+    return _DAL_COLOURS | dict(zip(rates, map(to_hex, greys), strict=False)) | dict(zip(others, cycle(_OTHER_COLOURS)))
+
+
+def ratio(one: float, other: float) -> float:
+    """Returns a ratio; 0 of nothing, otherwise NaN where it says nothing, since the other one is zero or diverged."""
+    return 0.0 if one == 0 else one / other if 0 < other < np.inf else np.nan

@@ -70,17 +70,17 @@ def swept(sweep: Sweep) -> Table:
     `test_accuracy` and `train_accuracy`; NaN where they weren't recorded.
     """
     with directory(sweep) as folder:
-        return pandas.concat([_rows(path) for path in runs.find(folder)], ignore_index=True)
+        return pandas.concat([_rows(folder / name) for name in sweep.options.runs()], ignore_index=True)
 
 
 def ends(sweep: Sweep) -> dict[tuple[str, int], NDArray]:
     """Returns the parameters at the end of a sweep's runs by contender and seed; without those that diverged."""
     found = {}
     with directory(sweep) as folder:
-        for path in runs.find(folder):
-            options = Options.from_file(path / CONFIG)
+        for name, options in sweep.options.runs().items():
+            path = folder / name
             step, arrays = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: True, print) or (-1, {})
-            if step == options.steps:
+            if step == options.steps and read_status(path)["status"] == "done":
                 found[contender(options), options.seed] = arrays["state_0"]
     return found
 

@@ -7,7 +7,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import MLP, ON_BATCHES, STAND_INS_MLP, VGG, Config, accuracy, dal, named, settings
+from principalflow.reproduce._dal import (
+    MLP,
+    ON_BATCHES,
+    STAND_INS_MLP,
+    VGG,
+    Config,
+    accuracy,
+    dal,
+    named,
+    ratio,
+    settings,
+)
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -43,16 +54,12 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     for power in _POWERS:
         exact, finite = named(rows, power), named(rows, f"{power}, {_FINITE}")
         lost = exact["test_accuracy"] - finite["test_accuracy"]
-        differences.append(abs(np.log(finite["last_loss"] / exact["last_loss"])))
+        apart = ratio(finite["last_loss"], exact["last_loss"])
+        differences.append(abs(np.log(apart)))
         note = f"{accuracy(exact)} by products, {accuracy(finite)} by differences, over three seeds."
         claims += [
             Claim(f"{setting}, {power}: {words} by finite differences: how much", lost, "<=", most, note=note),
-            Claim(
-                f"{setting}, {power}: the last loss over that by exact products",
-                finite["last_loss"] / exact["last_loss"],
-                "<",
-                1.25,
-            ),
+            Claim(f"{setting}, {power}: the last loss over that by exact products", apart, "<", 1.25),
         ]
     return [
         *claims,

@@ -18,6 +18,7 @@ from principalflow.reproduce._dal import (
     descent,
     lowest_loss,
     named,
+    ratio,
     settings,
 )
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
@@ -65,7 +66,7 @@ def _claims(name: str, parts: list[tuple[str, Table]]) -> list[Claim]:
         Claim(
             f"{name}: the same of the training loss: how many times lower it ends than the best rate's, {large}, over "
             f"the same, {small}",
-            last[1] / first[1],
+            ratio(last[1], first[1]),
             ">",
             1,
             note=f"{last[1]:.3g} times and {first[1]:.3g} times.",

@@ -78,7 +78,7 @@ def _claims(setting: str, steps: Table, rows: Table) -> list[Claim]:
 
 def _steps_to(steps: Table, level: float) -> float:
     there = steps[steps["loss"] <= level]
-    return float(there["step"].iloc[0]) if len(there) else np.inf
+    return float(there["step"].iloc[0]) if len(there) and not steps["diverged"].any() else np.inf
 
 
 def _sweeps(options: Options, rates: tuple[float, ...]) -> tuple[Sweep, Sweep]:

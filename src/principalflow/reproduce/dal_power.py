@@ -78,7 +78,6 @@ EXPERIMENT = Experiment(
                 dal(VGG["quick"]),
                 dal(ON_BATCHES["quick"], batch=256),
                 dal(ON_BATCHES["quick"], batch=64),
-                dal(RESNET["quick"]),
             )
         ),
         "cpu": Config(

@@ -136,12 +136,12 @@ EXPERIMENT = Experiment(
     paper_setting="MLP on MNIST and VGG on CIFAR-10, full batch, ten rates from 0.01 to 0.1.",
     profiles={
         "quick": Config(
-            tuple(replace(MLP["quick"], h=round(0.02 * i, 2), steps=150, keep=5) for i in range(1, 11)),
+            tuple(replace(MLP["quick"], h=round(0.02 * i, 2), steps=150, keep=10) for i in range(1, 11)),
         ),
         "cpu": Config(
             (
                 *(replace(MLP["cpu"], h=h, keep=10) for h in (0.02, 0.04, 0.06, 0.08, 0.1)),
-                *(replace(SWEEP["cpu"][0], h=h, steps=60, keep=5) for h in (0.02, 0.04, 0.08)),
+                *(replace(SWEEP["cpu"][0], h=h, steps=60, keep=6) for h in (0.02, 0.04, 0.08)),
             )
         ),
         "paper": Config(

@@ -4,6 +4,7 @@ Figures stability_lambda_performance and drift_lambda_sgd_connection.
 """
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
@@ -42,6 +43,7 @@ def draw(config: Config, tables: Tables) -> Figure:
             found = rank_correlation(rows["drift"], rows[measure])
             ax.set(xscale="log", xlabel=r"mean drift, $\frac{h^2}{2}\|Hg\|$", ylabel=_MEASURES[measure])
             ax.set_title(f"{setting}\n{sweep}: rank correlation {found}", fontsize="small")
+            ax.xaxis.set_minor_formatter(NullFormatter())
             ax.legend(fontsize="x-small")
     return figure
 
@@ -64,6 +66,7 @@ def _claims(setting: str, runs: Table) -> list[Claim]:
         ]
     means = {sweep: _finished(runs, sweep).groupby("contender")["sharpness"].mean() for sweep in _SWEEPS}
     lowest, of_rates = means["DAL-p"].min(), means["fixed rates"].min()
+    where = {sweep: mean.idxmin() if len(mean) else "none" for sweep, mean in means.items()}
     claims.append(
         Claim(
             f"{setting}: DAL-p gets to a lower λ₀ than even large rates: the least mean over the seeds over that of "
@@ -71,7 +74,7 @@ def _claims(setting: str, runs: Table) -> list[Claim]:
             lowest / of_rates,
             "<",
             1,
-            note=f"{lowest:.3g} with {means['DAL-p'].idxmin()}, {of_rates:.3g} at {means['fixed rates'].idxmin()}.",
+            note=f"{lowest:.3g} with {where['DAL-p']}, {of_rates:.3g} at {where['fixed rates']}.",
         )
     )
     return claims
