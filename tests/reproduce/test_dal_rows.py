@@ -148,7 +148,7 @@ def test_powers_go_with_drift_rises_and_accuracy(lower_is_more):
         for where in (FULL, SMALL)
         for name, much in zip(("DAL", "DAL-0.75", "DAL-0.5"), grows, strict=True)
     ]
-    assert held(dal_power, tables(*parts)) == [lower_is_more] * 6
+    assert held(dal_power, tables(*parts)) == [lower_is_more] * 5
 
 
 def test_powers_that_diverged_are_left_out_and_told():
