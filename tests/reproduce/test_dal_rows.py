@@ -158,7 +158,7 @@ def test_powers_that_diverged_are_left_out_and_told():
     ]
     made_up = tables(*parts, of("DAL-0.5", [4.0, 2.0, np.nan], drift=0.0, test_accuracy=0.0))
     assert held(dal_power, made_up) == [True] * 3
-    assert "3 runs of DAL-0.5 diverged" in dal_power.claims(None, made_up)[0].note
+    assert "3 of three runs of DAL-0.5 diverged" in dal_power.claims(None, made_up)[0].note
 
 
 @pytest.mark.parametrize("as_claimed", [True, False])

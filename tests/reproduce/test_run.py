@@ -3,6 +3,11 @@ import functools
 import json
 import os
 import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
 import jax
 import pytest
@@ -259,3 +264,29 @@ def test_a_file_in_place_of_the_folder_is_refused_before_anything_runs(counting,
     with pytest.raises(OSError, match="out must be a folder that can be written to"):
         run_all(tmp_path / "file")
     assert counting.run.runs == 0
+
+
+def test_processes_end_with_the_one_that_started_them():
+    script = (
+        "import os, signal, time\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "from multiprocessing import get_context\n"
+        "from principalflow.reproduce import _run\n"
+        "if __name__ == '__main__':\n"
+        "    pool = ProcessPoolExecutor(1, get_context('spawn'), _run._begin, (None,))\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    pool.submit(time.sleep, 60)\n"
+        "    time.sleep(0.5)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "killed.py"
+        file.write_text(script)
+        started = subprocess.run([sys.executable, file], capture_output=True, text=True)
+    worker = Path("/proc") / started.stdout.strip()
+    state = worker / "status"
+    for _ in range(100):
+        if not state.exists() or "zombie" in state.read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail("the process is still there")

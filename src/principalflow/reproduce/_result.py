@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 import jax
 import pandas
 from matplotlib.figure import Figure
+from PIL import Image
 
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
 from principalflow.runs._files import write_json
@@ -74,7 +76,7 @@ class Result:
             for name, table in self.tables.items():
                 table.to_parquet(unfinished / f"{name}.parquet")
             if not self.error:
-                self.draw().savefig(unfinished / FIGURE, dpi=DPI)
+                _save_figure(self.draw(), unfinished / FIGURE)
             write_json(unfinished / _RESULT, self._content())
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(unfinished, folder)
@@ -130,6 +132,13 @@ def _read(folder: Path, content: dict[str, Any], experiment: Experiment, profile
 def _claim(content: Mapping[str, Any]) -> Claim:
     given = {item.name: content[item.name] for item in dataclasses.fields(Claim)}
     return dataclasses.replace(Claim(**given), measured=float(content["measured"]))
+
+
+def _save_figure(figure: Figure, path: Path) -> None:
+    """Saves with 256 colours, which no picture needs more of, in a third of the space."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=DPI)
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def number(value: float) -> float | str:

@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,7 @@ def _in_processes(
     held_back = waiting[::-1]  # the last ones take longest: begun first, they leave nobody idle
     running: dict[Future, tuple[Experiment, Any]] = {}
     killed: list[tuple[Experiment, Any]] = []
-    with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), prepare) as pool:
+    with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (prepare,)) as pool:
         in_training = {_submitted(pool, _train, training, profile, out): training for training in trainings}
         try:
             while held_back or running or in_training:
@@ -276,6 +277,19 @@ def _threads_each(jobs: int) -> Iterator[None]:
     finally:
         for name in names:
             os.environ.pop(name, None)
+
+
+def _begin(prepare: Callable[[], None] | None) -> None:
+    """Prepares another process, and has it end with this one, also where this one is killed."""
+
+    def end_with_parent() -> None:
+        if parent := parent_process():
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    if prepare:
+        prepare()
 
 
 def _train(training: Makeable, profile: Profile, out: Path) -> float:
