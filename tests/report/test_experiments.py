@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from principalflow import report
-from principalflow.report._experiments import _number
+from principalflow.report._experiments import _number, _setting
 from principalflow.reproduce import Claim, Experiment, Result
 
 SHARP = "</script><b>A & B</b>"  # a page that doesn't escape its texts breaks here
@@ -219,3 +219,8 @@ def test_a_page_needs_results(tmp_path):
 )
 def test_numbers_are_for_people(value, shown):
     assert _number(value) == shown
+
+
+def test_settings_that_are_dataclasses_tell_what_is_not_the_default():
+    made = (Config(adaptive=True), Config(seed=3))
+    assert _setting(made) == "adaptive: yes; seed: 3"

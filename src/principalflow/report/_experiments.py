@@ -190,7 +190,13 @@ def _setting(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_setting(item)}" for name, item in value.items())
+    if dataclasses.is_dataclass(value) and type(value).__str__ is object.__str__:
+        given = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+        defaults = {item.name: item.default for item in dataclasses.fields(value)}
+        return _setting({name: item for name, item in given.items() if item != defaults[name]})
     if isinstance(value, list | tuple):
+        if value and dataclasses.is_dataclass(value[0]):
+            return "; ".join(map(_setting, value))
         return ", ".join(f"({_setting(item)})" if isinstance(item, list | tuple) else _setting(item) for item in value)
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 

@@ -39,6 +39,12 @@ class Sweep:
         o, many = self.options, len(self.options.runs())
         return f"{setting(o)}: {many} run{'s' if many > 1 else ''} of {_optimizer(o)}"
 
+    def __str__(self) -> str:
+        """Returns its name, and those of its options that aren't the usual ones."""
+        ours, usual = self.options.config(), Options().config()
+        others = ", ".join(f"{name} {value}" for name, value in ours.items() if value != usual[name])
+        return f"{self.label} ({others})"
+
     def make(self) -> None:
         """Makes it, where it isn't there already."""
         with directory(self):

@@ -125,8 +125,13 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
             contour = go.Contour(
                 x=x, y=y, z=np.log10(found.losses).T, colorscale="Greys", colorbar={"title": "log₁₀ loss"}
             )
-            dots = go.Scatter(x=points["x"], y=points["y"], text=points["name"], mode="lines+markers+text")
-            dots.update(textposition="top center", line={"color": "#D55E00"})
+            dots = go.Scatter(
+                x=points["x"],
+                y=points["y"],
+                text=points["name"],
+                mode="lines+markers" if kind == PATH else "markers+text",
+            )
+            dots.update(textposition="top center", marker={"color": "#D55E00"}, line={"color": "#D55E00"})
             plots[f"{setting}: the plane {kind}"] = go.Figure([contour, dots])
     return plots
 
