@@ -1,7 +1,6 @@
 """What came out of an experiment, and its folder: tables, figure, and result.json."""
 
 import dataclasses
-import functools
 import hashlib
 import io
 import json
@@ -135,7 +134,7 @@ def _claim(content: Mapping[str, Any]) -> Claim:
 
 
 def _save_figure(figure: Figure, path: Path) -> None:
-    """Saves with 256 colours, which no picture needs more of, in a third of the space."""
+    """Saves with 256 colours, in a third of the space."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=DPI)
     Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
@@ -150,14 +149,16 @@ def this_code() -> dict[str, str]:
     """Returns what a result depends on besides its settings: the version, and a digest of the package's code."""
     from principalflow import __version__
 
-    return {"version": __version__, "code": _digest()}
+    return {"version": __version__, "code": _CODE}
 
 
-@functools.cache
 def _digest() -> str:
     package = Path(str(resources.files("principalflow")))
     files = sorted(package.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+_CODE = _digest()  # of the files as they are when the package is imported: they may be edited while it runs
 
 
 def _typed(kind: Any, value: Any) -> Any:

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ import jax
 from principalflow import _checks
 from principalflow.reproduce._catalogue import EXPERIMENTS
 from principalflow.reproduce._experiment import PROFILES, Experiment, Makeable, Profile
-from principalflow.reproduce._kept import trainings_in
+from principalflow.reproduce._kept import clear, trainings_in
 from principalflow.reproduce._result import Result, load, number
 from principalflow.runs._files import write_json
 
@@ -119,6 +120,7 @@ def run_all(
         for saved in [_drawable(out, experiment, profile) for experiment in there]:
             say(f"{saved.experiment.id}: drawn again; {_told(_redrawn(saved, out))}.")
         return collect(out, say, by_any_code=True)
+    clear(out / profile / _TRAININGS)
     seedless = [experiment.id for experiment, config in chosen if not hasattr(config, "seed")]
     if seed is not None and seedless:
         say(f"The seed makes no difference to {', '.join(seedless)}.")
@@ -319,8 +321,10 @@ def _run_and_save(experiment: Experiment, profile: Profile, config: Any, out: Pa
 def _run(experiment: Experiment, profile: Profile, config: Any, out: Path | None, keep_going: bool = False) -> Result:
     start, tables, claims, error = time.perf_counter(), {}, (), ""
     try:
-        with jax.enable_x64(True), trainings_in(out and out / profile / _TRAININGS):
-            tables = experiment.run(config)
+        with jax.enable_x64(True), TemporaryDirectory() as nowhere:
+            folder = out / profile / _TRAININGS if out else Path(nowhere)
+            with trainings_in(folder):
+                tables = experiment.run(config)
             claims = experiment.claims(config, tables)
     except Exception:
         if not keep_going:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas
+from filelock import FileLock
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
@@ -51,17 +52,19 @@ class Sweep:
             pass
 
     def seeded(self, seed: int) -> "Sweep":
-        """Returns it with all seeds so much further."""
+        """Returns it with seeds that no other number leads to; with its own for 0."""
         seeds = self.options.seed if isinstance(self.options.seed, tuple) else (self.options.seed,)
-        return replace(self, options=replace(self.options, seed=tuple(seed + other for other in seeds)))
+        return replace(self, options=replace(self.options, seed=tuple(seed * len(seeds) + own for own in seeds)))
 
 
 @contextlib.contextmanager
 def directory(sweep: Sweep) -> Iterator[Path]:
     """Gives the folder with the finished runs of a sweep; those that aren't there are made, or continued."""
     with contextlib.ExitStack() as stack:
-        folder = place(sweep) or Path(stack.enter_context(TemporaryDirectory()))
-        statuses = training.run(sweep.options, folder, progress=False, together=False, say=_throttled(sweep.label))
+        folder = place(sweep) or Path(stack.enter_context(TemporaryDirectory())) / "sweep"
+        stack.enter_context(FileLock(f"{folder}.lock"))  # another process may need it too, and shall wait for it
+        say = _throttled(sweep.label, folder)
+        statuses = training.run(sweep.options, folder, progress=False, together=False, say=say)
         if "interrupted" in statuses.values():
             raise KeyboardInterrupt
         yield folder
@@ -72,8 +75,10 @@ def swept(sweep: Sweep) -> Table:
 
     The columns: `setting` (network, data and batch), `contender` (such as "h = 0.1" or "DAL-0.5"), `rate`, `power`,
     `seed`, `diverged`; `step`, `learning_rate`, `update_norm` (without momentum), `loss` (of all samples: at each step
-    on full batches, else where it was recorded), `sharpness` (λ₀), `drift` (h²/2 ‖Hg‖), `curvature` (‖Hĝ‖),
-    `test_accuracy` and `train_accuracy`; NaN where they weren't recorded.
+    on full batches, else where it was recorded), `sharpness` (λ₀), `measured_curvature` (‖Hĝ‖ of all samples),
+    `test_accuracy` and `train_accuracy`; NaN where they weren't recorded. `curvature` (‖Hĝ‖) and `drift`
+    (h²/2 ‖Hĝ‖ ‖g‖) are of each step: DAL's rate tells ‖Hĝ‖; where its cap hides it, and at fixed rates, it is
+    interpolated between records.
     """
     with directory(sweep) as folder:
         return pandas.concat([_rows(folder / name) for name in sweep.options.runs()], ignore_index=True)
@@ -85,7 +90,7 @@ def ends(sweep: Sweep) -> dict[tuple[str, int], NDArray]:
     with directory(sweep) as folder:
         for name, options in sweep.options.runs().items():
             path = folder / name
-            step, arrays = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: True, print) or (-1, {})
+            step, arrays = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: True, lambda text: None) or (-1, {})
             if step == options.steps and read_status(path)["status"] == "done":
                 found[contender(options), options.seed] = arrays["state_0"]
     return found
@@ -102,7 +107,7 @@ def by_run(table: Table) -> Table:
     The columns besides `setting`, `contender`, `rate`, `power` and `seed`: `diverged` (a loss that isn't finite, or the
     last one above the first), `last_loss` (infinite if diverged), `rises` (how many of the recorded losses are above
     the one before), `largest_rise` (relative to the loss before; infinite for a loss that isn't finite), the last
-    `test_accuracy` and `train_accuracy` (NaN if diverged), the mean `drift`, and the last `sharpness`.
+    `test_accuracy` and `train_accuracy` (NaN if diverged), the mean `drift` of its steps, and the last `sharpness`.
     """
     return pandas.DataFrame([_measures(rows) for _, rows in table.groupby(_RUN, sort=False)])
 
@@ -111,14 +116,15 @@ def over_seeds(by_run: Table) -> Table:
     """Returns a row for each setting and contender, over its seeds.
 
     The columns are means, but for `..._spread` (standard deviations), the largest `largest_rise`, and in how many seeds
-    it `diverged`. Accuracies are NaN where it did in one: no mean of those that happened to survive.
+    it `diverged`. Where it did in one, accuracies, drift and sharpness are NaN: no mean of those that happened to
+    survive.
     """
     groups = by_run.groupby(_RUN[:2], sort=False)
     means = groups[["rate", "power", "last_loss", "rises", "test_accuracy", "train_accuracy", "drift", "sharpness"]]
     spreads = groups[["last_loss", "test_accuracy", "sharpness", "drift"]].std(ddof=1).add_suffix("_spread")
     lost = groups["diverged"].sum()
     table = means.mean().join(spreads).assign(largest_rise=groups["largest_rise"].max(), diverged=lost)
-    table.loc[lost > 0, ["test_accuracy", "train_accuracy"]] = np.nan
+    table.loc[lost > 0, ["test_accuracy", "train_accuracy", "drift", "sharpness"]] = np.nan
     return table.reset_index()
 
 
@@ -191,7 +197,10 @@ def _rows(path: Path) -> Table:
     frame, o = runs.load(path), Options.from_file(path / CONFIG)
     gradient = "gradient_norm" if o.batch_size is None else "batch_gradient_norm"
     missing = frame["step"] * np.nan
-    loss, drift, norm = (frame.get(name, missing) for name in ("loss", "drift_estimate", "gradient_norm"))
+    loss, recorded, norm = (frame.get(name, missing) for name in ("loss", "drift_estimate", "gradient_norm"))
+    rate = frame["learning_rate"].astype(float)
+    measured = (2 * recorded / (rate**2 * norm)).astype(float)
+    curvature = _curvature(o, frame["step"], rate, measured)
     return pandas.DataFrame(
         {
             "setting": setting(o),
@@ -201,16 +210,30 @@ def _rows(path: Path) -> Table:
             "seed": o.seed,
             "diverged": read_status(path)["status"] == "diverged",
             "step": frame["step"],
-            "learning_rate": frame["learning_rate"].astype(float),
-            "update_norm": (frame["learning_rate"] * frame[gradient]).astype(float),
+            "learning_rate": rate,
+            "update_norm": (rate * frame[gradient]).astype(float),
             "loss": loss.astype(float),
             "sharpness": frame.get("eigenvalue_0", missing),
-            "drift": drift,
-            "curvature": 2 * drift / (frame["learning_rate"] ** 2 * norm),
+            "measured_curvature": measured,
+            "curvature": curvature,
+            "drift": (rate**2 / 2 * curvature * frame[gradient]).astype(float),
             "test_accuracy": frame.get("test_accuracy", missing),
             "train_accuracy": frame.get("train_accuracy", missing),
         }
     )
+
+
+def _curvature(o: Options, step: Table, rate: Table, measured: Table) -> NDArray:
+    """Returns ‖Hĝ‖ at each step: from DAL's rate, else interpolated between records; NaN where there are none."""
+    there = np.isfinite(measured) & (measured > 0)
+    found = np.full(len(step), np.nan)
+    if there.any():
+        found = np.exp(np.interp(step, step[there], np.log(measured[there])))
+    power = cast(float, o.power)
+    if o.optimizer != "dal" or o.per_parameter or not power:
+        return found
+    told = rate < (1 - 1e-6) * o.max_learning_rate
+    return np.where(told, (o.factor / rate) ** (1 / power), found)
 
 
 def _measures(rows: Table) -> dict[str, Any]:
@@ -226,7 +249,7 @@ def _measures(rows: Table) -> dict[str, Any]:
         "rises": int(np.sum(np.diff(losses) > 0)) + broken,
         "largest_rise": np.inf if broken else float(rise),
         **(dict.fromkeys(accuracies, np.nan) if diverged else accuracies),
-        "drift": rows["drift"].mean(),
+        "drift": rows["drift"].iloc[:-1].mean(),  # the last row is of no step
         "sharpness": _last(rows["sharpness"]),
     }
 
@@ -236,7 +259,7 @@ def _last(column: Table) -> float:
     return float(there.iloc[-1]) if len(there) else np.nan
 
 
-def _throttled(label: str) -> Callable[[str], None]:
+def _throttled(label: str, folder: Path) -> Callable[[str], None]:
     """Returns what says on the error stream, now and then, how far a sweep is."""
     said = time.monotonic()
 
@@ -244,6 +267,6 @@ def _throttled(label: str) -> Callable[[str], None]:
         nonlocal said
         if time.monotonic() - said > _SECONDS_BETWEEN_WORDS:
             said = time.monotonic()
-            print(f"{label}: {Path(sentence.split(' ')[0]).name} {sentence.partition(' ')[2]}", file=sys.stderr)
+            print(f"{label}: {sentence.removeprefix(f'{folder}/')}", file=sys.stderr)
 
     return say

@@ -5,12 +5,25 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import MLP, RESNET, STAND_INS_ALL, VGG, Config, descent, lowest_loss, named, settings
-from principalflow.reproduce._experiment import Claim, Experiment, Profile, Table, Tables
+from principalflow.reproduce._dal import (
+    DAL,
+    MLP,
+    RESNET,
+    STEPS_NOT_COST,
+    VGG,
+    Config,
+    both,
+    descent,
+    end_of_sweep,
+    fixed_rates,
+    lowest_loss,
+    named,
+    ratio,
+    settings,
+)
+from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
-
-DAL, HALF = "DAL", "DAL-0.5"
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
@@ -18,28 +31,22 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["steps"])
-    figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
-    for axes, (setting, steps) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
+    parts = settings(tables["contenders"])
+    figure = Figure(figsize=(16, 4.4 * len(parts)), layout="constrained")
+    for axes, (setting, rows) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
         loss, others, ends = axes
-        contenders = dict(settings(tables["contenders"]))[setting]
-        names = list(contenders["contender"])
-        rates = [name for name in names if name.startswith("h = ")]
-        _dal.draw_curves(loss, steps, "loss", [*rates, DAL])
-        _dal.draw_curves(others, steps, "loss", [name for name in names if name not in rates])
-        _dal.draw_means(ends, contenders, "test_accuracy")
-        low, high = steps["loss"].min(), steps.loc[steps["step"] == 0, "loss"].max()
-        for ax, title in ((loss, "DAL and fixed rates"), (others, "DAL-p and others")):
-            ax.set(title=f"{setting}: {title}", ylabel="loss", ylim=(low / 1.5, 4 * high))
-            ax.legend(fontsize="x-small", ncols=2)
-        ends.set(title="test accuracy, mean and spread over seeds")
+        steps, rates = _dal.of(tables["steps"], setting), list(fixed_rates(rows)["contender"])
+        _dal.draw_losses(loss, steps, [*rates, DAL])
+        _dal.draw_losses(others, steps, [name for name in rows["contender"] if name not in rates])
+        _dal.draw_accuracies(ends, rows)
+        loss.set_title(f"{setting}: loss of DAL and fixed rates")
+        others.set_title("loss of DAL-p and others")
     return figure
 
 
 def _claims(setting: str, rows: Table) -> list[Claim]:
-    dal, best = named(rows, DAL), lowest_loss(_dal.fixed_rates(rows))
-    rates = _dal.fixed_rates(rows)
-    lower = int((rates["last_loss"] < dal["last_loss"]).sum())
+    rates = fixed_rates(rows)
+    dal, best = named(rows, DAL), lowest_loss(rates)
     told = "; ".join(
         f"{row['contender']} {row['last_loss']:.3g}, {_dal.accuracy(row)}, rise {row['largest_rise']:.2g}"
         for _, row in rows.iterrows()
@@ -49,29 +56,30 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
         Claim(
             f"{setting}: it is stable: the largest rise of its loss in one step, relative to the loss, over that of "
             f"the rate with the lowest last loss, {best['contender']}",
-            _dal.ratio(dal["largest_rise"], best["largest_rise"]),
+            ratio(dal["largest_rise"], best["largest_rise"]),
             "<",
             1,
-            note=f"{dal['largest_rise']:.2g} against {best['largest_rise']:.2g}, the largest of the seeds.",
+            note=f"{dal['largest_rise']:.2g} against {best['largest_rise']:.2g}, the largest of the seeds. "
+            f"{end_of_sweep(best, rates)}",
         ),
         Claim(
             f"{setting}: its loss rises less often than at that rate: steps at which it does, over those",
-            _dal.ratio(dal["rises"], best["rises"]),
+            ratio(dal["rises"], best["rises"]),
             "<",
             1,
             note=f"{dal['rises']:.1f} against {best['rises']:.1f} on average.",
         ),
         Claim(
             f"{setting}: it trains as fast as a swept rate: how many of the {len(rates)} rates end at a lower loss",
-            lower,
+            int((rates["last_loss"] < dal["last_loss"]).sum()),
             "<=",
             1,
-            note=f"Last losses, test accuracies, and largest rises: {told}.",
+            note=f"{STEPS_NOT_COST} Last losses, test accuracies, and largest rises: {told}.",
         ),
     ]
 
 
-def peers(options: Options, momentum: tuple[float, ...]) -> tuple[Sweep, ...]:
+def _peers(options: Options, momentum: tuple[float, ...]) -> tuple[Sweep, ...]:
     """Returns descent with momentum at these rates, Adam at its usual ones, and optimisers that choose their rates."""
     options = replace(options, record_every=0)
     return (
@@ -82,16 +90,7 @@ def peers(options: Options, momentum: tuple[float, ...]) -> tuple[Sweep, ...]:
     )
 
 
-def _config(profile: Profile, networks: tuple[tuple[Options, tuple[float, ...]], ...], *more: Options) -> Config:
-    sweeps = [
-        sweep
-        for options, momentum in networks
-        for sweep in (descent(options), _dal.dal(options), *peers(options, momentum))
-    ]
-    return Config((*sweeps, *(sweep for options in more for sweep in (descent(options), _dal.dal(options)))))
-
-
-EXPERIMENT = Experiment(
+EXPERIMENT = _dal.experiment(
     id="dal",
     title="DAL is stable without a sweep over rates",
     figure="Figure dal, section 6.2",
@@ -101,14 +100,15 @@ EXPERIMENT = Experiment(
     ),
     we_add="Heavy-ball momentum at several rates, Adam, and Prodigy and DoG, which choose their rates themselves.",
     paper_setting="VGG and ResNet-18 on CIFAR-10, full batch; ResNet-50 on ImageNet.",
-    profiles={
-        "quick": _config("quick", ((MLP["quick"], (0.02, 0.05, 0.1)),), RESNET["quick"]),
-        "cpu": _config("cpu", ((MLP["cpu"], (0.01, 0.02, 0.05)), (VGG["cpu"], (0.01, 0.02))), RESNET["cpu"]),
-        "paper": _config("paper", ((VGG["paper"], (0.001, 0.005, 0.01)),), RESNET["paper"]),
-    },
-    run=_dal.run,
+    quick=Config((*both(MLP["quick"], RESNET["quick"]), *_peers(MLP["quick"], (0.05, 0.1, 0.2, 0.4)))),
+    cpu=Config(
+        (
+            *both(MLP["cpu"], VGG["cpu"], RESNET["cpu"]),
+            *_peers(MLP["cpu"], (0.01, 0.02, 0.05)),
+            *_peers(VGG["cpu"], (0.01, 0.02)),
+        )
+    ),
+    paper=Config((*both(VGG["paper"], RESNET["paper"]), *_peers(VGG["paper"], (0.001, 0.005, 0.01, 0.05)))),
     claims=claims,
     draw=draw,
-    trainings=_dal.trainings,
-    stand_ins=STAND_INS_ALL,
 )

@@ -8,22 +8,22 @@ from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
+    DAL,
+    HALF,
     MLP,
-    ON_BATCHES,
-    STAND_INS_MLP,
     VGG,
     Config,
     accuracy,
     dal,
     named,
+    on_batches,
     ratio,
     settings,
 )
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
-_POWERS = {"DAL": 1.0, "DAL-0.5": 0.5}
 _FINITE = "finite difference"
 
 
@@ -36,49 +36,46 @@ def draw(config: Config, tables: Tables) -> Figure:
     figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
     for axes, (setting, steps) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
         loss, rate, ends = axes
-        names = [name for power in _POWERS for name in (power, f"{power}, {_FINITE}")]
-        _dal.draw_curves(loss, steps, "loss", names)
+        names = [name for power in (DAL, HALF) for name in (power, f"{power}, {_FINITE}")]
+        _dal.draw_losses(loss, steps, names)
         _dal.draw_curves(rate, steps, "learning_rate", names)
-        _dal.draw_means(ends, dict(settings(tables["contenders"]))[setting], "test_accuracy", names)
-        loss.set(title=f"{setting}: loss")
-        rate.set(title="learning rate")
-        ends.set(title="test accuracy, mean and spread over seeds")
-        loss.legend(fontsize="small")
+        _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting), names)
+        loss.set_title(f"{setting}: loss")
+        rate.set_title("learning rate")
     return figure
 
 
 def _claims(setting: str, rows: Table) -> list[Claim]:
     full = setting.endswith("full batch")
     most, words = (0.005, "no test accuracy is lost") if full else (0.02, "little test accuracy is lost")
-    claims, differences = [], []
-    for power in _POWERS:
+    claims, apart = [], {}
+    for power in (DAL, HALF):
         exact, finite = named(rows, power), named(rows, f"{power}, {_FINITE}")
         lost = exact["test_accuracy"] - finite["test_accuracy"]
-        apart = ratio(finite["last_loss"], exact["last_loss"])
-        differences.append(abs(np.log(apart)))
+        losses = ratio(finite["last_loss"], exact["last_loss"])
+        apart[power] = abs(np.log(losses))
         note = f"{accuracy(exact)} by products, {accuracy(finite)} by differences, over three seeds."
         claims += [
             Claim(f"{setting}, {power}: {words} by finite differences: how much", lost, "<=", most, note=note),
-            Claim(f"{setting}, {power}: the last loss over that by exact products", apart, "<", 1.25),
+            Claim(f"{setting}, {power}: the last loss over that by exact products", losses, "<", 1.25),
         ]
     return [
         *claims,
         Claim(
             f"{setting}: the difference is smaller at the higher power: how far the last losses are apart "
             "(the logarithm of their ratio), with DAL less with DAL-0.5",
-            differences[0] - differences[1],
+            apart[DAL] - apart[HALF],
             "<",
             0,
         ),
     ]
 
 
-def _sweeps(options: Options, batch: int | None = None) -> tuple[Sweep, Sweep]:
-    powers = tuple(_POWERS.values())
-    return dal(options, batch=batch), dal(options, powers, batch=batch, curvature="finite_difference")
+def _sweeps(options: Options) -> tuple[Sweep, Sweep]:
+    return dal(options), dal(options, (1.0, 0.5), curvature="finite_difference")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = _dal.experiment(
     id="dal-approximation",
     title="DAL by finite differences",
     figure="Figures dal_cifar_full_batch, dal_cifar_sgd, dal_approx_comp and dal_0_5_approx_comp, appendix C",
@@ -87,14 +84,9 @@ EXPERIMENT = Experiment(
         "one on small batches; the difference is smaller for higher p."
     ),
     paper_setting="VGG on CIFAR-10, full batch and batches of 512; ResNet-50 on ImageNet.",
-    profiles={
-        "quick": Config((*_sweeps(VGG["quick"]), *_sweeps(ON_BATCHES["quick"], 64))),
-        "cpu": Config((*_sweeps(MLP["cpu"]), *_sweeps(ON_BATCHES["cpu"], 64))),
-        "paper": Config((*_sweeps(VGG["paper"]), *_sweeps(ON_BATCHES["paper"], 512))),
-    },
-    run=_dal.run,
+    quick=Config((*_sweeps(VGG["quick"]), *_sweeps(on_batches("quick", 64)))),
+    cpu=Config((*_sweeps(MLP["cpu"]), *_sweeps(on_batches("cpu", 64)))),
+    paper=Config((*_sweeps(VGG["paper"]), *_sweeps(on_batches("paper", 512)))),
     claims=claims,
     draw=draw,
-    trainings=_dal.trainings,
-    stand_ins={**STAND_INS_MLP, "cpu": f"Full batch: {STAND_INS_MLP['cpu']} Batches: {_dal.STAND_INS_VGG['cpu']}"},
 )

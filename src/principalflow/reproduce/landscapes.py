@@ -20,19 +20,19 @@ from principalflow.landscape import Landscape, Plane
 from principalflow.objective import Objective
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
+    DAL,
     MLP,
-    ON_BATCHES,
-    STAND_INS_VGG,
     VGG,
     accuracy,
     best_test,
-    dal,
-    descent,
+    both,
+    fixed_rates,
+    on_batches,
+    ratio,
     settings,
 )
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep, by_run, ends, over_seeds, problem_of, swept
-from principalflow.training import Options
 
 RANDOM, SOLUTIONS, PATH = "of random directions", "through three solutions", "along the path of descent"
 _ON_PATH = 30  # iterates of a path
@@ -89,12 +89,14 @@ def draw(config: Config, tables: Tables) -> Figure:
                 ax.set_title(f"{setting}\n{name}, reach {reach:g}", fontsize="small")
         names = list(dict.fromkeys(_of(tables["grids"], setting, RANDOM)["contender"]))
         led, curvature = (figure.add_subplot(len(parts), columns, (i + 1) * columns - back) for back in (1, 0))
-        for kind in (SOLUTIONS, PATH):  # the path, where there is one
-            points = _of(tables["points"], setting, kind)
-            if len(points):
-                led.clear()
-                plot.landscape(_landscape(_of(tables["grids"], setting, kind), points), ax=led)
-                led.set_title(f"{kind}: {100 * points['explained'].iloc[0]:.0f}% of the distances", fontsize="small")
+        kind = PATH if len(_of(tables["points"], setting, PATH)) else SOLUTIONS
+        points = _of(tables["points"], setting, kind)
+        if len(points):
+            plot.landscape(_landscape(_of(tables["grids"], setting, kind), points), ax=led)
+            share = f"{100 * points['explained'].iloc[0]:.0f}% of the squared distances"
+            led.set_title(f"the plane {kind}: {share}", fontsize="small")
+        for point in points.itertuples() if kind == SOLUTIONS else ():
+            led.annotate(point.name, (point.x, point.y), xytext=(4, 4), textcoords="offset points")
         _dal.draw_curves(curvature, tables["steps"][tables["steps"]["setting"] == setting], "sharpness", names)
         curvature.set_title(r"$\lambda_0$ along training", fontsize="small")
         curvature.legend(fontsize="small")
@@ -151,7 +153,7 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
             Claim(
                 f"{setting}: {ours['contender']} learns a flatter landscape than {best['contender']}: the mean rise of "
                 f"the loss within {reach:g} of the filters' size over that one's, means over the seeds",
-                of_ours.mean() / of_best.mean(),
+                ratio(of_ours.mean(), of_best.mean()),
                 "<",
                 1,
                 note=f"{of_ours.mean():.3g} ({of_ours.min():.3g} to {of_ours.max():.3g} over the seeds) against "
@@ -159,23 +161,38 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
                 f"{config.points} points took {seconds:.2g} s at the median.",
             )
         )
+    steps = _dal.of(tables["steps"], setting)
+    level = best["last_loss"]
+    there = [_sharpness_at(rows, level) for _, rows in steps[steps["contender"] == ours["contender"]].groupby("seed")]
+    apart = ours["test_accuracy"] - best["test_accuracy"]
+    full, note = setting.endswith("full batch"), f"{accuracy(ours)} against {accuracy(best)}."
     return [
         *claims,
         Claim(
             f"{setting}: and λ₀ is smaller: at the end, over that one's",
-            ours["sharpness"] / best["sharpness"],
+            ratio(ours["sharpness"], best["sharpness"]),
             "<",
             1,
-            note=f"{ours['sharpness']:.3g} against {best['sharpness']:.3g}, means over the seeds.",
+            note=f"{ours['sharpness']:.3g} at a loss of {ours['last_loss']:.2g} against {best['sharpness']:.3g} at one "
+            f"of {level:.2g}, means over the seeds.",
         ),
         Claim(
-            f"{setting}: at a similar test accuracy: how far apart they are",
-            abs(ours["test_accuracy"] - best["test_accuracy"]),
+            f"{setting}: also at the same loss: λ₀ where its loss is first as low as that one's last, over that one's",
+            ratio(float(np.mean(there)), best["sharpness"]),
             "<",
-            0.02,
-            note=f"{accuracy(ours)} against {accuracy(best)}.",
+            1,
+            note=f"{np.mean(there):.3g} on average.",
         ),
+        Claim(f"{setting}: its test accuracy is higher: by how much", apart, ">=", 0, note=note)
+        if full
+        else Claim(f"{setting}: at a similar test accuracy: how far apart they are", abs(apart), "<", 0.02, note=note),
     ]
+
+
+def _sharpness_at(rows: Table, level: float) -> float:
+    """Returns λ₀ at the first record with a loss that low; NaN if there is none."""
+    there = rows[rows["sharpness"].notna() & (rows["loss"] <= level)]
+    return float(there["sharpness"].iloc[0]) if len(there) else np.nan
 
 
 def _rise(grid: Table) -> float:
@@ -199,11 +216,9 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
             found = landscape.evaluate(objective, plane, reach, config.points)
             place = {"seconds": time.perf_counter() - began, "contender": name, "seed": seed, "reach": reach}
             yield {"grids": _grid(found).assign(setting=setting, kind=RANDOM, **place)}
-    solutions = {
-        name: theta for (name, seed), theta in learned.items() if seed == config.seed and name in (*pair, "DAL")
-    }
+    solutions = {name: theta for (name, seed), theta in learned.items() if seed == config.seed and name in (*pair, DAL)}
     paths = {SOLUTIONS: solutions} if len(solutions) > 2 else {}
-    if fixed.options.batch_size is None:
+    if fixed.options.batch_size is None and not rate["diverged"]:
         paths[PATH] = _path(fixed, objective, rate["rate"])
     for kind, thetas in paths.items():
         plane = landscape.through(list(thetas.values()))
@@ -259,17 +274,10 @@ def _pairs(sweeps: Sequence[Sweep]) -> list[tuple[Sweep, Sweep]]:
 
 def _best(rows: Table) -> tuple[Table, Table]:
     """Returns the fixed rate and the DAL-p, p below 1, with the best test accuracies."""
-    return best_test(_dal.fixed_rates(rows)), best_test(rows[rows["power"] < 1])
+    return best_test(fixed_rates(rows)), best_test(rows[rows["power"] < 1])
 
 
-def _config(*networks: tuple[Options, int | None], **more: Any) -> Config:
-    sweeps = [
-        sweep for options, batch in networks for sweep in (descent(options, batch=batch), dal(options, batch=batch))
-    ]
-    return Config(tuple(sweeps), **more)
-
-
-EXPERIMENT = Experiment(
+EXPERIMENT = _dal.experiment(
     id="landscapes",
     title="DAL-p learns flatter landscapes",
     figure="Figures DAL_p_64_landscape, DAL_p_64_eigen, DAL_p_full_batch_landscape, DAL_p_full_batch_eigen and "
@@ -284,15 +292,11 @@ EXPERIMENT = Experiment(
         "planes through three solutions from one start, and on full batches the one nearest to the path of descent."
     ),
     paper_setting="VGG on CIFAR-10, batches of 64 and full batch; ResNet-50 on ImageNet, batches of 8,192.",
-    profiles={
-        "quick": _config((ON_BATCHES["quick"], 64), (VGG["quick"], None)),
-        "cpu": _config((ON_BATCHES["cpu"], 64), (MLP["cpu"], None), points=17),
-        "paper": _config((ON_BATCHES["paper"], 64), (VGG["paper"], None)),
-    },
+    quick=Config(both(on_batches("quick", 64), VGG["quick"])),
+    cpu=Config(both(on_batches("cpu", 64), MLP["cpu"]), points=17),
+    paper=Config(both(on_batches("paper", 64), VGG["paper"])),
     run=run,
     claims=claims,
     draw=draw,
     explore=explore,
-    trainings=_dal.trainings,
-    stand_ins={**STAND_INS_VGG, "cpu": f"Batches: {STAND_INS_VGG['cpu']} Full batch: {_dal.STAND_INS_MLP['cpu']}"},
 )
