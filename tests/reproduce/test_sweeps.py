@@ -6,6 +6,7 @@ import numpy as np
 import pandas
 import pytest
 import scipy.stats
+from filelock import FileLock, Timeout
 from matplotlib.figure import Figure
 from pandas.testing import assert_frame_equal
 from reproduce.cases import experiment
@@ -17,8 +18,10 @@ from principalflow.reproduce._kept import place, trainings_in
 from principalflow.reproduce._result import load
 from principalflow.reproduce._sweeps import (
     Sweep,
+    _curvature,
     by_run,
     contender,
+    directory,
     ends,
     over_seeds,
     problem_of,
@@ -44,6 +47,7 @@ OPTIONS = Options(
 SWEEP = Sweep(OPTIONS)
 SINGLE = replace(OPTIONS, learning_rate=0.1, seed=0, record_every=0, evaluate_every=0)
 GONE = replace(SINGLE, learning_rate=1e200)
+DAL = replace(OPTIONS, optimizer="dal", learning_rate=None, seed=0)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +104,7 @@ def test_the_curvature_is_that_of_a_dense_hessian_along_the_gradient(table, path
     objective, theta = problem_of(SWEEP).objective, path.thetas[2]
     gradient = objective.gradient(theta)
     product = jax.hessian(objective.value)(theta) @ (gradient / np.linalg.norm(gradient))
-    assert first(table)["curvature"].iloc[2] == pytest.approx(float(np.linalg.norm(product)), rel=1e-10)
+    assert first(table)["measured_curvature"].iloc[2] == pytest.approx(float(np.linalg.norm(product)), rel=1e-10)
 
 
 def test_the_drift_is_its_estimate(table, path):
@@ -109,15 +113,61 @@ def test_the_drift_is_its_estimate(table, path):
 
 
 def test_what_was_not_recorded_at_a_step_is_nan(table):
-    recorded = ["sharpness", "drift", "curvature", "test_accuracy", "train_accuracy"]
+    recorded = ["sharpness", "measured_curvature", "test_accuracy", "train_accuracy"]
     assert first(table)[recorded].isna().all(axis=1).tolist() == [False, True, False, True, False]
     assert first(table)[recorded].notna().all(axis=1).tolist() == [True, False, True, False, True]
+
+
+def test_every_step_has_a_drift_that_follows_from_its_curvature(table):
+    expected = table["learning_rate"] / 2 * table["curvature"] * table["update_norm"]
+    assert table["drift"].notna().all()
+    np.testing.assert_allclose(table["drift"], expected, rtol=1e-12)
+
+
+def test_the_curvature_at_a_record_is_the_measured_one(table):
+    there = table["measured_curvature"].notna()
+    np.testing.assert_allclose(table["curvature"][there], table["measured_curvature"][there], rtol=1e-12)
+
+
+def test_the_curvature_is_log_linear_between_records(table):
+    before, between, after = first(table)["curvature"].iloc[:3]
+    assert before != after
+    assert between == pytest.approx(np.sqrt(before * after), rel=1e-12)
+
+
+def test_dals_rate_tells_the_curvature_that_is_measured():
+    table = swept(Sweep(replace(DAL, power=(1.0, 0.5), max_learning_rate=1e6)))
+    from_rate = 2 / table["learning_rate"]
+    from_rate = from_rate.where(table["power"] == 1, from_rate**2)
+    recorded = table[table["measured_curvature"].notna()]
+    np.testing.assert_array_equal(table["curvature"], from_rate)
+    np.testing.assert_allclose(recorded["curvature"], recorded["measured_curvature"], rtol=1e-10)
+
+
+def test_at_dals_cap_the_curvature_is_interpolated():
+    table = swept(Sweep(replace(DAL, max_learning_rate=1e-3)))
+    assert (table["learning_rate"] == 1e-3).all()
+    measured = table["measured_curvature"].dropna().to_numpy()
+    between = np.sqrt(measured[:-1] * measured[1:])
+    np.testing.assert_allclose(table["curvature"], [measured[0], between[0], measured[1], between[1], measured[2]])
+
+
+def test_only_the_steps_at_the_cap_are_interpolated():
+    rate, measured = pandas.Series([0.5, 0.25, 5.0, 5.0, 4.0]), pandas.Series([4.0, np.nan, np.nan, np.nan, 0.25])
+    found = _curvature(Options(optimizer="dal", power=1.0), pandas.Series(range(5)), rate, measured)
+    np.testing.assert_allclose(found, [4.0, 8.0, 1.0, 0.5, 0.5])
+
+
+def test_a_rate_for_each_parameter_tells_no_curvature():
+    rate, measured = pandas.Series([0.5, 0.25]), pandas.Series([3.0, np.nan])
+    found = _curvature(Options(optimizer="dal", per_parameter=True), pandas.Series(range(2)), rate, measured)
+    np.testing.assert_allclose(found, 3.0)
 
 
 def test_a_sweep_of_one_run_that_recorded_nothing_else_has_its_losses(path):
     table = swept(Sweep(SINGLE))
     np.testing.assert_allclose(table["loss"], path.losses, rtol=1e-12)
-    assert table[["sharpness", "drift", "curvature", "test_accuracy"]].isna().all(axis=None)
+    assert table[["sharpness", "drift", "curvature", "measured_curvature", "test_accuracy"]].isna().all(axis=None)
 
 
 def test_on_batches_the_loss_is_that_of_all_samples_and_the_update_that_of_the_batch():
@@ -141,6 +191,14 @@ def test_other_settings_are_another_sweep(tmp_path):
     with trainings_in(tmp_path):
         assert place(SWEEP) == place(Sweep(replace(OPTIONS)))
         assert place(SWEEP) != place(SWEEP.seeded(1))
+
+
+def test_a_folder_in_use_is_locked_and_then_free_again(kept):
+    with trainings_in(kept):
+        with directory(SWEEP) as folder, pytest.raises(Timeout):
+            FileLock(f"{folder}.lock", timeout=0).acquire()
+        with FileLock(f"{folder}.lock", timeout=0) as lock:
+            assert lock.is_locked
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path, table, monkeypatch):
@@ -227,10 +285,20 @@ def test_the_label_counts_the_runs():
     assert Sweep(SINGLE).label == "mlp on iris, full batch: 1 run of descent"
 
 
-@pytest.mark.parametrize(("seed", "shifted"), [((0, 1), (5, 6)), (2, (7,))])
-def test_a_seed_is_added_to_all(seed, shifted):
+def test_its_name_is_followed_by_the_options_that_are_not_the_usual_ones():
+    sweep = Sweep(Options(data="iris", learning_rate=0.2, seed=(0, 1)))
+    assert str(sweep) == "mlp on iris, full batch: 2 runs of descent (data iris, learning_rate 0.2, seed (0, 1))"
+
+
+@pytest.mark.parametrize(("seed", "shifted"), [((0, 1), (10, 11)), (2, (7,))])
+def test_each_number_leads_to_as_many_seeds_of_its_own(seed, shifted):
     sweep = Sweep(replace(OPTIONS, seed=seed))
     assert sweep.seeded(5) == Sweep(replace(OPTIONS, seed=shifted))
+
+
+def test_no_seed_is_had_by_two_numbers():
+    seeds = [seed for number in range(4) for seed in SWEEP.seeded(number).options.seed]
+    assert seeds == list(range(8))
 
 
 def made_up(losses, seed=0, diverged=False, **columns):
@@ -274,10 +342,13 @@ def test_a_last_loss_above_the_first_counts_as_diverged():
     assert np.isnan(row["train_accuracy"])
 
 
-def test_the_last_numbers_that_were_recorded_count_and_the_mean_drift():
-    rows = {"sharpness": [1.0, 7.0, np.nan], "test_accuracy": [0.1, 0.3, np.nan], "drift": [0.1, 0.3, np.nan]}
-    row = measured([3.0, 2.0, 1.0], **rows)
-    assert (row["sharpness"], row["test_accuracy"], row["drift"]) == (7.0, 0.3, 0.2)
+def test_the_last_numbers_that_were_recorded_count():
+    row = measured([3.0, 2.0, 1.0], sharpness=[1.0, 7.0, np.nan], test_accuracy=[0.1, 0.3, np.nan])
+    assert (row["sharpness"], row["test_accuracy"]) == (7.0, 0.3)
+
+
+def test_the_drift_is_the_mean_over_the_steps_and_the_last_row_is_of_none():
+    assert measured([3.0, 2.0, 1.0], drift=[0.1, 0.3, 9.0])["drift"] == 0.2
 
 
 def test_each_run_has_its_own_measures():
@@ -304,8 +375,7 @@ def test_no_mean_is_taken_of_the_seeds_that_survived():
     (row,) = over_seeds(runs).to_dict("records")
     assert row["diverged"] == 1
     assert row["last_loss"] == np.inf
-    assert np.isnan(row["test_accuracy"])
-    assert np.isnan(row["train_accuracy"])
+    assert np.isnan([row[name] for name in ("test_accuracy", "train_accuracy", "drift", "sharpness")]).all()
 
 
 def pairs(count, noise=1.0):

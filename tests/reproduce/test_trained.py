@@ -46,11 +46,11 @@ def test_other_settings_are_another_training(tmp_path):
     assert len(list(tmp_path.glob("*.npz"))) == 2
 
 
-def test_what_other_code_made_is_removed(tmp_path):
+def test_making_a_training_removes_none_of_other_code(tmp_path):
     (tmp_path / "0123456789abcdef-1.npz").touch()
     with trainings_in(tmp_path):
         trained(TRAINING)
-    assert not (tmp_path / "0123456789abcdef-1.npz").exists()
+    assert (tmp_path / "0123456789abcdef-1.npz").exists()
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):

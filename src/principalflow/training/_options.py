@@ -58,8 +58,8 @@ class Options:
     pooling: str = "average"
     """average or max."""
     stem: str = "auto"
-    """small, imagenet or auto, of ResNets: whether the first layers leave images as large as they are, or halve them
-    twice; auto does from 64 pixels on."""
+    """small, imagenet or auto, of ResNets: the first layers leave images as large as they are, or halve them twice; auto
+    halves them from 64 pixels on."""
     gain: float = 1.0
     """Multiplies the starting weights."""
     loss: str = "cross-entropy"
@@ -200,7 +200,7 @@ def _check_optimizer(o: Options) -> None:
             instead = "factor and max_learning_rate, " if o.optimizer == "dal" else ""
             raise ValueError(f"{o.optimizer} computes its rate: it takes {instead}no learning_rate or schedule.")
     elif o.learning_rate is None:
-        raise ValueError(f"learning_rate must be given for {o.optimizer}; dal is the optimizer without one.")
+        raise ValueError(f"learning_rate must be given for {o.optimizer}; dal, prodigy and dog are those without one.")
     if o.optimizer != "dal":
         _refuse(o, _OF_DAL, "is of dal alone")
     if o.optimizer not in ("gd", "sgd", "dal"):
