@@ -153,9 +153,15 @@ def test_at_dals_cap_the_curvature_is_interpolated():
 
 
 def test_only_the_steps_at_the_cap_are_interpolated():
-    rate, measured = pandas.Series([0.5, 0.25, 5.0, 5.0, 4.0]), pandas.Series([4.0, np.nan, np.nan, np.nan, 0.25])
+    rate, measured = pandas.Series([0.5, 0.25, 5.0, 5.0, 4.0]), pandas.Series([0.4, np.nan, np.nan, np.nan, 0.025])
     found = _curvature(Options(optimizer="dal", power=1.0), pandas.Series(range(5)), rate, measured)
-    np.testing.assert_allclose(found, [4.0, 8.0, 1.0, 0.5, 0.5])
+    np.testing.assert_allclose(found, [4.0, 8.0, 0.1, 0.05, 0.5])
+
+
+def test_at_the_cap_the_curvature_is_at_most_what_the_cap_says():
+    rate, measured = pandas.Series([5.0, 5.0]), pandas.Series([3.0, 0.1])
+    found = _curvature(Options(optimizer="dal", power=0.5), pandas.Series(range(2)), rate, measured)
+    np.testing.assert_allclose(found, [0.4**2, 0.1])
 
 
 def test_a_rate_for_each_parameter_tells_no_curvature():

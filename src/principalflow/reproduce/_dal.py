@@ -102,7 +102,7 @@ _NETWORKS = {"vgg11": "a VGG-11", "vgg16": "a VGG-16", "resnet18": "a ResNet-18"
 
 @dataclass(frozen=True)
 class Config:
-    """The sweeps, and what is added to all of their seeds."""
+    """The sweeps, and a number that leads to other seeds than theirs."""
 
     sweeps: tuple[Sweep, ...]
     seed: int = 0
@@ -261,7 +261,7 @@ def draw_accuracies(ax: Axes, contenders: Table, names: Sequence[str] | None = N
         else:
             ax.errorbar(x, row["test_accuracy"], row["test_accuracy_spread"], fmt="o", color=shade, capsize=3)
     ax.set_xticks(range(len(rows)), list(rows["contender"]), rotation=40, ha="right", fontsize="small")
-    ax.set_title("test accuracy, mean and spread over seeds; x: diverged")
+    ax.set_title("test accuracy over seeds (x: diverged)")
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:

@@ -10,9 +10,11 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from principalflow.reproduce._result import this_code
-from principalflow.runs._directory import CONFIG, is_locked
+from filelock import FileLock, Timeout
 
+from principalflow.reproduce._result import this_code
+
+_LOCK = ".lock"
 _FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
@@ -39,6 +41,12 @@ def place(settings: Any, suffix: str = "") -> Path | None:
 def clear(folder: Path) -> None:
     """Removes what other code made, which no run takes any more, but for what is in use."""
     for old in folder.iterdir() if folder.is_dir() else []:
-        if old.name.startswith(this_code()["code"]) or any(is_locked(run.parent) for run in old.glob(f"*/{CONFIG}")):
-            continue
-        shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
+        if not old.name.startswith(this_code()["code"]) and old.suffix != _LOCK:
+            with contextlib.suppress(Timeout), lock(old, timeout=0):
+                shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
+                Path(f"{old}{_LOCK}").unlink(missing_ok=True)
+
+
+def lock(path: Path, timeout: float = -1) -> FileLock:
+    """Returns the lock of a training, for whoever makes or removes it; others wait for so many seconds, or for ever."""
+    return FileLock(f"{path}{_LOCK}", timeout=timeout)

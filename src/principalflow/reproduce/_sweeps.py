@@ -11,13 +11,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas
-from filelock import FileLock
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from principalflow import runs, training
 from principalflow.reproduce._experiment import Table
-from principalflow.reproduce._kept import place
+from principalflow.reproduce._kept import lock, place
 from principalflow.runs import _checkpoints
 from principalflow.runs._directory import CHECKPOINTS, CONFIG, read_status
 from principalflow.training import Options
@@ -44,7 +43,7 @@ class Sweep:
         """Returns its name, and those of its options that aren't the usual ones."""
         ours, usual = self.options.config(), Options().config()
         others = ", ".join(f"{name} {value}" for name, value in ours.items() if value != usual[name])
-        return f"{self.label} ({others})"
+        return f"{self.label} ({others})" if others else self.label
 
     def make(self) -> None:
         """Makes it, where it isn't there already."""
@@ -52,7 +51,7 @@ class Sweep:
             pass
 
     def seeded(self, seed: int) -> "Sweep":
-        """Returns it with seeds that no other number leads to; with its own for 0."""
+        """Returns it with other seeds for another number, and with its own, which follow each other, for 0."""
         seeds = self.options.seed if isinstance(self.options.seed, tuple) else (self.options.seed,)
         return replace(self, options=replace(self.options, seed=tuple(seed * len(seeds) + own for own in seeds)))
 
@@ -62,7 +61,7 @@ def directory(sweep: Sweep) -> Iterator[Path]:
     """Gives the folder with the finished runs of a sweep; those that aren't there are made, or continued."""
     with contextlib.ExitStack() as stack:
         folder = place(sweep) or Path(stack.enter_context(TemporaryDirectory())) / "sweep"
-        stack.enter_context(FileLock(f"{folder}.lock"))  # another process may need it too, and shall wait for it
+        stack.enter_context(lock(folder))
         say = _throttled(sweep.label, folder)
         statuses = training.run(sweep.options, folder, progress=False, together=False, say=say)
         if "interrupted" in statuses.values():
@@ -232,8 +231,8 @@ def _curvature(o: Options, step: Table, rate: Table, measured: Table) -> NDArray
     power = cast(float, o.power)
     if o.optimizer != "dal" or o.per_parameter or not power:
         return found
-    told = rate < (1 - 1e-6) * o.max_learning_rate
-    return np.where(told, (o.factor / rate) ** (1 / power), found)
+    told = (o.factor / rate) ** (1 / power)  # at the cap it is at most so much
+    return np.where(rate < (1 - 1e-6) * o.max_learning_rate, told, np.minimum(found, told))
 
 
 def _measures(rows: Table) -> dict[str, Any]:

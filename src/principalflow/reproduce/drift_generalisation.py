@@ -50,10 +50,14 @@ def _claims(setting: str, runs: Table, contenders: Table) -> list[Claim]:
             correlation_claim(f"{setting}, {sweep}: the more drift, the better the test accuracy", to_accuracy, 1),
             correlation_claim(f"{setting}, {sweep}: the more drift, the lower λ₀", to_sharpness, -1),
         ]
-    least = {sweep: contenders[contenders[column].notna()]["sharpness"].min() for sweep, column in _SWEEPS.items()}
-    losses = contenders.set_index("sharpness")["last_loss"]
-    lowest, of_rates = least["DAL-p"], least["fixed rates"]
-    at = "; ".join(f"{sweep}: λ₀ {value:.3g} at a loss of {losses.get(value):.2g}" for sweep, value in least.items())
+    fine = contenders.dropna(subset="sharpness").sort_values("sharpness")
+    least = {sweep: fine[fine[column].notna()].head(1) for sweep, column in _SWEEPS.items()}
+    lowest, of_rates = (least[sweep]["sharpness"].sum(min_count=1) for sweep in ("DAL-p", "fixed rates"))
+    at = "; ".join(
+        f"{row['contender']}: λ₀ {row['sharpness']:.3g} at a loss of {row['last_loss']:.2g}"
+        for rows in least.values()
+        for _, row in rows.iterrows()
+    )
     return [
         *claims,
         Claim(

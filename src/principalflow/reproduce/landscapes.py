@@ -81,7 +81,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     for i, (setting, _) in enumerate(parts):
         place = iter(range(i * columns + 1, (i + 1) * columns + 1))
         for reach in config.reaches:
-            around, highest = _around(config, tables, setting, reach)
+            around, highest = _around(tables, setting, reach)
             for name, found in around:
                 ax: Any = figure.add_subplot(len(parts), columns, next(place), projection="3d")
                 plot.landscape(found, surface=True, ax=ax)
@@ -109,7 +109,7 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
 
     plots = {}
     for setting, _ in settings(tables["contenders"]):
-        around, highest = _around(config, tables, setting, config.reaches[-1])
+        around, highest = _around(tables, setting, config.reaches[-1])
         surfaces = make_subplots(
             1, len(around), specs=[[{"type": "scene"}] * len(around)], subplot_titles=[n for n, _ in around]
         )
@@ -216,7 +216,8 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
             found = landscape.evaluate(objective, plane, reach, config.points)
             place = {"seconds": time.perf_counter() - began, "contender": name, "seed": seed, "reach": reach}
             yield {"grids": _grid(found).assign(setting=setting, kind=RANDOM, **place)}
-    solutions = {name: theta for (name, seed), theta in learned.items() if seed == config.seed and name in (*pair, DAL)}
+    first = min((seed for _, seed in learned), default=0)
+    solutions = {name: theta for (name, seed), theta in learned.items() if seed == first and name in (*pair, DAL)}
     paths = {SOLUTIONS: solutions} if len(solutions) > 2 else {}
     if fixed.options.batch_size is None and not rate["diverged"]:
         paths[PATH] = _path(fixed, objective, rate["rate"])
@@ -258,10 +259,10 @@ def _of(table: Table, setting: str, kind: str) -> Table:
     return table[(table["setting"] == setting) & (table["kind"] == kind)]
 
 
-def _around(config: Config, tables: Tables, setting: str, reach: float) -> tuple[list[tuple[str, Landscape]], float]:
+def _around(tables: Tables, setting: str, reach: float) -> tuple[list[tuple[str, Landscape]], float]:
     """Returns the landscapes of the first seed by name, cut off at a height that both share, and that height."""
     grids = _of(tables["grids"], setting, RANDOM)
-    grids = grids[(grids["seed"] == config.seed) & (grids["reach"] == reach)]
+    grids = grids[(grids["seed"] == grids["seed"].min()) & (grids["reach"] == reach)]
     finite = grids["loss"][np.isfinite(grids["loss"])]
     highest = float(finite.quantile(0.9))
     parts = [(name, _landscape(grid)) for name, grid in grids.groupby("contender", sort=False)]

@@ -58,8 +58,8 @@ class Options:
     pooling: str = "average"
     """average or max."""
     stem: str = "auto"
-    """small, imagenet or auto, of ResNets: the first layers leave images as large as they are, or halve them twice; auto
-    halves them from 64 pixels on."""
+    """small, imagenet or auto, of ResNets: the first layers leave images as large as they are, or halve them twice;
+    auto halves them from 64 pixels on."""
     gain: float = 1.0
     """Multiplies the starting weights."""
     loss: str = "cross-entropy"
