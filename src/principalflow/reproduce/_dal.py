@@ -245,8 +245,8 @@ def draw_curves(ax: Axes, steps: Table, column: str, contenders: Sequence[str] |
 def draw_losses(ax: Axes, steps: Table, contenders: Sequence[str] | None = None) -> None:
     """Draws the losses over the steps of one setting, as far up as training starts and a little further."""
     draw_curves(ax, steps, "loss", contenders)
-    lowest = steps["loss"][steps["loss"] > 0].min()
-    ax.set(title="loss", ylim=(lowest / 1.5, 4 * steps.loc[steps["step"] == 0, "loss"].max()))
+    start, losses = steps.loc[steps["step"] == 0, "loss"].max(), steps["loss"][steps["loss"] > 0]
+    ax.set(title="loss", ylim=(losses.min() / 1.5, 1.2 * min(losses.max(), 3 * start)))
     ax.legend(fontsize="x-small", ncols=2)
 
 

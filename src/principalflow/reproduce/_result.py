@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -24,6 +25,7 @@ from principalflow.runs._files import write_json
 FIGURE = "figure.png"
 _RESULT = "result.json"
 DPI = 150
+_LETTERS_PER_INCH = 11  # of small print
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Result:
         with jax.enable_x64(True):
             figure = self.experiment.draw(self.config, self.tables)
         if stand_in := self.experiment.stand_ins.get(self.profile):
-            figure.supxlabel(stand_in, fontsize="small", color="dimgrey")
+            lines = textwrap.fill(stand_in, round(_LETTERS_PER_INCH * figure.get_figwidth()))
+            figure.supxlabel(lines, fontsize="small", color="dimgrey")
         return figure
 
     def explore(self) -> Mapping[str, Any]:

@@ -25,6 +25,7 @@ from principalflow.runs._files import write_json
 
 CLAIMS = "claims.json"
 _TRAININGS = "trainings"  # the folder beside the experiments'
+_WORTH_TELLING = 1.0  # seconds: a training that is there already takes less
 
 
 def run(
@@ -231,7 +232,7 @@ def _in_processes(
                     error = task.exception()
                     if task in in_training:
                         training = in_training.pop(task)
-                        if not error:
+                        if not error and task.result() >= _WORTH_TELLING:
                             say(f"{training.label}: trained in {task.result():.0f} s.")
                         continue
                     item = running.pop(task)
