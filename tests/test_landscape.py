@@ -130,6 +130,7 @@ def test_the_grid_reaches_a_fifth_beyond_the_points():
     [
         (lambda: landscape.random(BOWL, dimensions=3), "dimensions"),
         (lambda: landscape.random("no"), "objective must be"),
+        (lambda: landscape.random(BOWL, [1j, 1, 1]), "theta must be real"),
         (lambda: landscape.through([[1.0, 2.0]]), "at least two vectors"),
         (lambda: landscape.through([[1.0, 2.0], [3.0, 4.0]]), "span 2 dimensions around the origin, they span 1"),
         (lambda: landscape.through([[1.0, 2.0], [3.0, 4.0]], origin=[1.0]), "origin must be a vector of 2"),

@@ -74,7 +74,7 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
         The `Plane`; its coordinates from -1 to 1 are as far as the parameters are large.
 
     Raises:
-        ValueError: For dimensions other than 1 or 2, a negative seed, or a theta that isn't the objective's.
+        ValueError: For dimensions other than 1 or 2, a negative seed, or a theta that is complex or of another length.
 
     Example:
         >>> import jax, principalflow as pf
@@ -87,6 +87,7 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
     as_objective(objective)
     _check_dimensions(dimensions)
     theta = objective.theta if theta is None else objective.flat("theta", theta)
+    _check_real("theta", theta)
     key = jax.random.key(_checks.whole("seed", seed, least=0))
     drawn = jax.random.normal(key, (dimensions, theta.size), theta.dtype)
     directions = jnp.stack([_scaled(objective, direction, theta) for direction in drawn], axis=1)
@@ -118,8 +119,7 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
     """
     _check_dimensions(dimensions)
     thetas = np.asarray(thetas)
-    if np.iscomplexobj(thetas):
-        raise ValueError("thetas must be real; those of a complex flow have a real part that can be drawn.")
+    _check_real("thetas", thetas)
     if thetas.ndim != 2 or len(thetas) < 2:
         raise ValueError(f"thetas must be at least two vectors of parameters, (n, D); got the shape {thetas.shape}.")
     _checks.finite("thetas", jnp.asarray(thetas))
@@ -177,6 +177,11 @@ def evaluate(
         objective, origin, plane.directions, jnp.asarray(grid.reshape(-1, len(axes)), origin.dtype), together
     )
     return Landscape(plane, axes, np.asarray(losses).reshape(grid.shape[:-1]))
+
+
+def _check_real(name: str, array: Array | np.ndarray) -> None:
+    if jnp.iscomplexobj(array):
+        raise ValueError(f"{name} must be real; the parameters of a complex flow have a real part that can be drawn.")
 
 
 def _check_dimensions(dimensions: int) -> None:

@@ -16,7 +16,7 @@ import optax.contrib
 import pytest
 
 import principalflow as pf
-from principalflow.training import Options, _steps, run
+from principalflow.training import Options, _run, _steps, run
 from principalflow.training._member import batch
 from principalflow.training._problem import problem
 
@@ -205,6 +205,17 @@ def test_a_finished_run_is_left_alone(tmp_path):
     assert run(IRIS, tmp_path, say=said.append) == {str(tmp_path): "done"}
     assert metrics(tmp_path) == before
     assert said == [f"{tmp_path} is done already."]
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+@pytest.mark.parametrize("progress", [None, False])
+def test_how_far_a_run_is_is_said_where_no_bar_shows_it(tmp_path, monkeypatch, on_terminal, progress):
+    monkeypatch.setattr(_run, "_SECONDS_BETWEEN_WORDS", 0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: on_terminal)
+    said = []
+    run(IRIS, tmp_path, progress=progress, say=said.append)
+    has_bar = on_terminal and progress is None
+    assert any("of 20: loss" in sentence for sentence in said) != has_bar
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from principalflow.training import _schedule
 # Options that may be lists, in the order in which they name the runs of a sweep. They change numbers, never shapes, so
 # the runs of a sweep share what is compiled.
 SWEPT = ("learning_rate", "power", "seed")
-OPTIMIZERS = ("gd", "sgd", "dal", "adam", "prodigy", "dog")
+Optimizer = Literal["gd", "sgd", "dal", "adam", "prodigy", "dog"]
+OPTIMIZERS = get_args(Optimizer)
 _WITHOUT_RATE = ("dal", "prodigy", "dog")
 # Those of DAL; given to another optimiser they would be ignored, so they are refused.
 _OF_DAL = ("power", "factor", "max_learning_rate", "per_parameter", "curvature", "curvature_every", "average")
@@ -65,7 +66,7 @@ class Options:
     loss: str = "cross-entropy"
     """cross-entropy or mean-square."""
 
-    optimizer: Literal["gd", "sgd", "dal", "adam", "prodigy", "dog"] = "gd"
+    optimizer: Optimizer = "gd"
     """gd: all samples at each step; sgd: batches; dal: the rate is computed from the drift, with or without batches.
     To compare with, also with or without batches: adam, and prodigy and dog, which choose their rates themselves. What
     is recorded of these three is of a step of gradient descent, at adam's rate or, for the others, the rate that gives

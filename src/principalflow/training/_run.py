@@ -100,7 +100,7 @@ def run(
 
 def _train(group: "_Group", label: str, shown: bool | None, stopped: Callable[[], bool]) -> None:
     """Runs the members of a group to their end, or to where they are asked to stop."""
-    said = time.monotonic()
+    said, has_bar = time.monotonic(), sys.stderr.isatty() if shown is None else shown
     with progress_bar(group.steps, shown) as show:
         while active := [member for member in group.members if member.status is None]:
             for member in active:
@@ -113,7 +113,7 @@ def _train(group: "_Group", label: str, shown: bool | None, stopped: Callable[[]
             group.advance(active)
             slowest = min(active, key=lambda member: member.step)
             show(slowest.step, label + slowest.words())
-            if time.monotonic() - said > _SECONDS_BETWEEN_WORDS and not sys.stderr.isatty():
+            if time.monotonic() - said > _SECONDS_BETWEEN_WORDS and not has_bar:
                 said = time.monotonic()
                 group.say(f"{slowest.path} is at step {slowest.step} of {group.steps}: {slowest.words()}")
 
