@@ -23,6 +23,8 @@ def test_the_tables_of_claims_are_those_of_the_saved_run(claims_table, name):
     experiments = dict.fromkeys(claim["experiment"] for claim in claims)
     assert experiments
     assert [item for item in experiments if claims_table.table(claims, item) not in page] == []
+    assert page.count("| claim |") == len(experiments)
+    assert f"{sum(claim['held'] for claim in claims)} of {len(claims)} claims held" in page
 
 
 def test_the_tables_of_contenders_are_those_of_the_saved_run(claims_table):

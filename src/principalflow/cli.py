@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"principalflow {name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"principalflow {name}: interrupted.", file=sys.stderr)
+        again = " The same command goes on where it was." if name in ("train", "reproduce") else ""
+        print(f"principalflow {name}: interrupted.{again}", file=sys.stderr)
         return 1
 
 

@@ -123,7 +123,8 @@ def errors(
 def landscape(found: Landscape, surface: bool = False, ax: "Axes | None" = None) -> "Axes":
     """Draws the loss over a line, or over a plane as contours or as a surface.
 
-    The points that the plane was led through are drawn as dots, joined in their order where there are more than three.
+    The points that the plane was led through are drawn as dots, joined in their order where there are more than three;
+    not on a surface.
 
     Args:
         found: What `principalflow.landscape.evaluate` returned.

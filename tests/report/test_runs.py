@@ -1,5 +1,6 @@
 """What the page says and holds."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -193,6 +194,15 @@ def test_the_threshold_is_drawn_with_the_eigenvalues_and_two_with_the_scaled(fra
     assert set(plain["lines"][-1]["y"]) == {40}
     assert scaled["lines"][0]["y"] == [0.5, 1.5, 2.2, 2.1, 1.8]
     assert scaled["level"] == 2
+
+
+def test_the_threshold_is_said_to_be_no_edge_of_adams(frame):
+    run = read("run", frame)
+    plain, adam = (
+        _plots.draw([dataclasses.replace(run, config={"optimizer": name})])[1]["text"] for name in ("gd", "adam")
+    )
+    assert "Not so for" not in plain
+    assert "Not so for adam, which rescale" in adam
 
 
 def test_colours_tell_directions_of_one_run_and_runs_of_several(frame):

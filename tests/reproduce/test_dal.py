@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import PROFILES, _dal
-from principalflow.reproduce._dal import Config, both, end_of_sweep, ratio
+from principalflow.reproduce._dal import Config, both, colours, end_of_sweep, ratio
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
@@ -18,9 +18,9 @@ RATES = pandas.DataFrame({"rate": [0.1, 0.2, 0.4]})
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (0, "It is the lowest rate of the sweep."),
+        (0, " It is the lowest rate of the sweep."),
         (1, ""),
-        (2, "It is the highest rate of the sweep."),
+        (2, " It is the highest rate of the sweep."),
     ],
 )
 def test_a_best_rate_at_an_end_of_the_sweep_is_told(best, words):
@@ -80,3 +80,15 @@ def test_stand_ins_name_each_network_once_with_all_its_batches():
 def test_each_profile_has_its_stand_in():
     found = stand_ins(*(Config((Sweep(replace(MLP, steps=steps)),)) for steps in (1, 2, 3)))
     assert [f"{steps} steps" in found[profile] for steps, profile in enumerate(PROFILES, 1)] == [True] * 3
+
+
+CONTENDERS = ["h = 0.1", "h = 0.2", "DAL", "DAL-0.75", "momentum 0.9, h = 0.1", "Adam, h = 0.01", "Prodigy", "DoG"]
+
+
+def test_contenders_have_colours_of_their_own():
+    assert len({colours(CONTENDERS)[name] for name in CONTENDERS}) == len(CONTENDERS)
+
+
+def test_a_contender_keeps_its_colour_where_others_are_missing():
+    fewer = [name for name in CONTENDERS if not name.startswith("momentum")]
+    assert {name: colours(fewer)[name] for name in fewer} == {name: colours(CONTENDERS)[name] for name in fewer}

@@ -63,6 +63,11 @@ def of(name, losses, where=FULL, **columns):
     return pandas.concat([pandas.DataFrame(alike | measured | {"seed": seed} | columns) for seed in SEEDS])
 
 
+def in_one_seed(part, other):
+    """The steps of a contender, with those of the other in the first seed."""
+    return pandas.concat([other[other["seed"] == SEEDS[0]], part[part["seed"] != SEEDS[0]]])
+
+
 def tables(*parts):
     steps = pandas.concat(parts, ignore_index=True)
     runs = by_run(steps)
@@ -104,6 +109,18 @@ def test_optimisers_besides_fixed_rates_are_no_part_of_dals_sweep():
     assert held(dal, tables(*rates, *peers, of("DAL", [4.0, 3.0, 2.0, 1.5, 1.8]))) == [True] * 4
 
 
+def test_dals_largest_rise_is_that_of_the_worst_seed():
+    calm, wild = (of("DAL", [4.0, 2.0, 2.0 * (1 + rise), 1.0]) for rise in (0.1, 0.9))
+    rate = of("h = 0.1", [4.0, 3.0, 4.5, 2.0])
+    assert held(dal, tables(rate, calm)) == [True, True, False, True]  # one rise each is not less often
+    assert held(dal, tables(rate, in_one_seed(calm, wild))) == [True, False, False, True]
+
+
+def test_where_all_rates_diverge_dal_is_compared_with_none():
+    worse = [4.0, 1.0, 3.0, 5.0]  # finite, but it ends above its start
+    assert held(dal, tables(of("h = 0.1", worse), of("DAL", falling(1.0)))) == [True, False, False, True]
+
+
 RATE = np.concatenate([np.linspace(5, 1, 10), np.linspace(1, 3, 10)])  # falls and grows
 SHORTER, LONGER = np.linspace(2, 1, 20), np.linspace(1, 2, 20)
 UNSTEADY = np.tile([1.0, 2.0], 10)
@@ -134,6 +151,29 @@ def test_dals_rate_falls_and_grows_and_its_updates_become_shorter(rate, update, 
     losses = np.linspace(4, 1, 20)
     fixed = of("h = 0.1", losses, update_norm=UNSTEADY, measured_curvature=curvature)
     assert held(dal_quantities, tables(fixed, of("DAL", losses, learning_rate=rate, update_norm=update))) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "claim"),
+    [
+        ({"learning_rate": np.linspace(1, 3, 20)}, 0),
+        ({"learning_rate": np.linspace(3, 1, 20)}, 1),
+        ({"update_norm": LONGER}, 2),
+        ({"update_norm": np.append(SHORTER[:-1], 3.0)}, 3),
+    ],
+)
+def test_what_one_seed_of_dal_does_not_do_is_not_held(columns, claim):
+    losses, usual = np.linspace(4, 1, 20), {"learning_rate": RATE, "update_norm": SHORTER}
+    fixed = of("h = 0.1", losses, update_norm=UNSTEADY)
+    ours = in_one_seed(of("DAL", losses, **usual), of("DAL", losses, **usual | columns))
+    assert not held(dal_quantities, tables(fixed, ours))[claim]
+
+
+def test_where_all_rates_diverge_there_is_no_rate_to_compare_dals_with():
+    losses = np.linspace(4, 1, 20)
+    ours = of("DAL", losses, learning_rate=RATE, update_norm=SHORTER)
+    made_up = tables(of("h = 0.1", losses[::-1], update_norm=UNSTEADY), ours)
+    assert held(dal_quantities, made_up) == [True, True, True, False, False]
 
 
 def test_a_single_low_rate_is_no_fall_and_no_growth():
@@ -240,6 +280,23 @@ def test_with_a_square_loss_each_seed_is_compared_with_its_own_at_the_best_rate(
     assert held(dal_mse, tables(*by_seed)) == [True] * 4
 
 
+def test_with_a_square_loss_the_worst_seed_counts():
+    quick, slow = of("DAL", [4.0, 1.0, 0.9, 0.8]), of("DAL", [4.0, 3.9, 3.8, 3.7])
+    rate, half = of("h = 0.1", falling(1.5)), of("DAL-0.5", [4.0, 1.0, 0.9, 0.8])
+    assert held(dal_mse, tables(rate, quick, half))[0]
+    assert not held(dal_mse, tables(rate, in_one_seed(quick, slow), half))[0]
+
+
+def test_with_a_square_loss_a_contender_that_ends_above_its_start_is_not_quicker():
+    ours = of("DAL", [4.0, 1.0, 2.0, 4.5]), of("DAL-0.5", [4.0, 1.0, 0.9, 0.8])
+    assert held(dal_mse, tables(of("h = 0.1", falling(1.5)), *ours)) == [False, False, True, True]
+
+
+def test_with_a_square_loss_nothing_is_quicker_than_rates_that_all_diverge():
+    ours = [of(name, falling(1.0)) for name in ("DAL", "DAL-0.5")]
+    assert held(dal_mse, tables(of("h = 0.1", [4.0, 1.0, 3.0, 5.0]), *ours)) == [False] * 4
+
+
 def with_momentum(last, rise, where):
     return (
         of("DAL", falling(2.0), where),
@@ -253,9 +310,10 @@ def with_momentum(last, rise, where):
 @pytest.mark.parametrize(
     ("full", "small", "expected"),
     [
-        ((0.5, 0.1), (1.0, 0.1), [True] * 6),
-        ((3.0, 0.5), (2.5, 0.5), [False] * 6),
-        ((1.6, 0.1), (1.0, 0.1), [True, False, True, True, True, False]),
+        ((0.5, 0.1), (1.0, 0.1), [True] * 7),
+        ((3.0, 0.5), (2.5, 0.5), [False] * 7),
+        ((1.6, 0.1), (1.0, 0.1), [True, False, True, True, True, True, False]),
+        ((0.5, 0.1), (1.0, 0.5), [True, True, True, True, True, False, True]),
     ],
 )
 def test_dal_with_momentum_is_compared_with_dal_and_with_fixed_rates(full, small, expected):
@@ -265,7 +323,7 @@ def test_dal_with_momentum_is_compared_with_dal_and_with_fixed_rates(full, small
 
 def test_momentum_that_diverges_on_small_batches_holds_no_claim_there():
     made_up = tables(*with_momentum(0.5, 0.1, FULL), *with_momentum(np.nan, 0.1, SMALL))
-    assert held(dal_momentum, made_up) == [True, True, True, False, False, False]
+    assert held(dal_momentum, made_up) == [True, True, True, False, False, False, False]
 
 
 def test_a_rate_for_each_parameter_trains_where_the_loss_is_halved():
@@ -353,6 +411,14 @@ def learned(height=1.0, at_the_end=4.0, at_the_same_loss=4.0, accuracy=0.91, las
 def test_the_landscapes_of_the_best_rate_and_the_best_power_are_compared(changes, expected):
     flatter, *others = expected
     assert held(landscapes, learned(**changes)) == [*[flatter] * len(CONFIG.reaches), *others]
+
+
+def test_sharpness_at_a_loss_is_between_that_of_the_records_around_it():
+    steps = pandas.DataFrame({"loss": [1.0, 0.5, 0.01, 0.02], "sharpness": [9.0, np.nan, 1.0, 2.0]})
+    assert landscapes._sharpness_at(steps, 1.0) == 9
+    assert landscapes._sharpness_at(steps, 0.1) == pytest.approx(5)  # halfway, as the logarithm of the loss goes
+    assert landscapes._sharpness_at(steps, 0.01) == 1
+    assert np.isnan(landscapes._sharpness_at(steps, 0.001))
 
 
 def test_the_rise_is_the_mean_over_the_disc_less_the_middle():

@@ -7,25 +7,10 @@ import pandas
 import pytest
 
 from principalflow.reproduce import EXPERIMENTS, _trained, edge
-from principalflow.reproduce._edge import Config, all_trained, area_under_curve, cost_claim, costs, trainings
+from principalflow.reproduce._edge import Config, all_trained, cost_claim, costs, trainings
 from principalflow.reproduce._trained import Training
 
 CONFIG = Config((Training("digits", 50, "mlp", width=0.02, h=0.1, steps=4),), seed=3)
-
-
-def test_the_area_under_the_curve_is_the_share_of_ordered_pairs():
-    random = np.random.default_rng(0)
-    scores, happened = random.standard_normal(30), random.random(30) < 0.4
-    pairs = [(a > b) + 0.5 * (a == b) for a in scores[happened] for b in scores[~happened]]
-    assert area_under_curve(scores, happened) == pytest.approx(np.mean(pairs))
-
-
-def test_ties_count_half():
-    assert area_under_curve([1, 1, 1], [True, False, True]) == 0.5
-
-
-def test_with_one_outcome_there_is_no_curve():
-    assert np.isnan(area_under_curve([1, 2], [True, True]))
 
 
 def test_the_seed_goes_into_the_trainings():

@@ -25,9 +25,12 @@ def test_what_other_code_made_is_cleared(old, tmp_path):
 def test_what_this_code_made_stays(tmp_path):
     with trainings_in(tmp_path):
         ours = place(Config(), ".npz")
+    unfinished = ours.with_name(f".{ours.name}")
     ours.touch()
+    unfinished.touch()
     clear(tmp_path)
     assert ours.exists()
+    assert unfinished.exists()
 
 
 def test_what_is_being_made_stays(old, tmp_path):

@@ -1,7 +1,11 @@
+import dataclasses
 import json
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from pandas.testing import assert_frame_equal
+from PIL import Image
 from reproduce.cases import Config, experiment
 
 from principalflow.reproduce import Result
@@ -72,6 +76,20 @@ def test_a_missing_table_is_told_from_no_result(result, tmp_path):
 
 def test_where_nothing_is_saved_there_is_nothing_to_say(tmp_path):
     assert load(tmp_path, experiment(), "quick") == (None, "")
+
+
+def test_colours_of_lines_survive_saving(result, tmp_path):
+    colours = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7B3294"]
+    figure = Figure()
+    ax = figure.add_subplot()
+    ax.imshow(np.random.default_rng(0).random((50, 50)), extent=(0, 1, 0, 8), aspect="auto")  # takes colours, too
+    for place, colour in enumerate(colours):
+        ax.plot([0, 1], [place, place + 1], color=colour)
+    item = dataclasses.replace(result, experiment=dataclasses.replace(result.experiment, draw=lambda *_: figure))
+    saved = np.asarray(Image.open(item.save(tmp_path).folder / "figure.png").convert("RGB"), int).reshape(-1, 3)
+    for colour in colours:
+        wanted = np.array(Image.new("RGB", (1, 1), colour).getpixel((0, 0)))
+        assert np.abs(saved - wanted).max(1).min() <= 4  # to the eye
 
 
 def test_the_figure_says_what_stands_in(result):

@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import os
+import shlex
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,10 +97,11 @@ def _section(result: "Result") -> Section:
     return Section(
         result=result,
         anchor=f"{experiment.id}-{profile}" + (f"-{seed}" if seeded else ""),
-        time=_duration(result.seconds),
+        time=_duration(result.seconds) + result.besides,
         stand_in=experiment.stand_ins.get(profile, ""),
         command=f"principalflow reproduce {experiment.id} --profile {profile} --again"
-        + (f" --seed {seed}" if seeded else ""),
+        + (f" --seed {seed}" if seeded else "")
+        + (f" --out {shlex.quote(str(result.folder.parents[1]))}" if result.folder else ""),
         claims=[_claim(claim) for claim in result.claims],
         settings={name.replace("_", " "): _setting(value) for name, value in vars(config).items()},
         about_settings=_first_paragraph(config),

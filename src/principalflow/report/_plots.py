@@ -75,12 +75,14 @@ def _sharpness(runs: list[Run]) -> Drawing:
         views = [view for i in directions for view in (_scaled(runs, [i]), _eigenvalues(runs, [i]))]
     else:
         views = [_eigenvalues(runs, directions), _scaled(runs, directions)]
+    scaled = sorted({run.config.get("optimizer", "") for run in runs} & {"adam", "prodigy", "dog"})
+    but = f" Not so for {', '.join(scaled)}, which rescale gradients: the line is gradient descent's." if scaled else ""
     return _plot(
         "sharpness",
         "Sharpness",
         "The largest eigenvalues λ of the Hessian: how sharply the loss bends, λ₀ in the sharpest direction. Above the "
         f"dashed line, {_threshold(runs)}, each step overshoots further than the one before; "
-        "training often rises to this edge and stays near it (sections 3.1 and 5).",
+        f"training often rises to this edge and stays near it (sections 3.1 and 5).{but}",
         views,
         log=False,
     )

@@ -10,13 +10,14 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Table, Tables
-from principalflow.reproduce._sweeps import Correlation, Sweep, by_run, over_seeds, swept
+from principalflow.reproduce._statistics import Correlation
+from principalflow.reproduce._sweeps import FULL_BATCH, Sweep, batch, by_run, over_seeds, swept
 from principalflow.training import Options
 
 _SEEDS = (0, 1, 2)
-# One network in each profile stands for the paper's VGG on CIFAR-10, one for its MLP on MNIST, one for its ResNets.
 _DIGITS = Options(
     data="digits",
     samples=1000,
@@ -38,7 +39,6 @@ _MNIST = replace(
     test_samples=2000,
     width=1.0,
     steps=200,
-    record_every=40,
     checkpoint_every=100,
 )
 _VGG = Options(
@@ -48,7 +48,7 @@ _VGG = Options(
     model="vgg11",
     width=0.0625,
     normalization="group",
-    chunk=100,
+    chunk=50,
     steps=50,
     record_every=25,
     evaluate_every=10,
@@ -73,29 +73,40 @@ _FULL = replace(
 _FULL_RESNET = replace(_FULL, model="resnet18", stem="small")
 _FULL_SAMPLES, _FULL_PASSES = 50_000, 100
 
+# What stands for the paper's VGG on CIFAR-10, and for its ResNets.
 VGG: dict[Profile, Options] = {"quick": _DIGITS, "cpu": _VGG, "paper": _FULL}
 RESNET: dict[Profile, Options] = {"quick": _SMALL_RESNET, "cpu": _RESNET, "paper": _FULL_RESNET}
-# Where many sweeps are asked for, a network that is cheap enough in the cpu profile.
-MLP: dict[Profile, Options] = {"quick": _DIGITS, "cpu": _MNIST, "paper": _FULL}
+# The same as the VGG where that is cheap enough for many sweeps, else a cheaper network.
+CHEAP: dict[Profile, Options] = {"quick": _DIGITS, "cpu": _MNIST, "paper": _FULL}
 
-# The rates of the sweeps by network, data and width, up to where training breaks down or nearly does.
+# The rates of the sweeps by network, data and width: one more than the one with the lowest loss, where that is known.
 _RATES = {
     ("mlp", "digits", 0.3): (0.05, 0.1, 0.2, 0.4, 0.8),
     ("mlp", "mnist", 1.0): (0.02, 0.05, 0.1, 0.2, 0.4),
     ("resnet18", "digits", 0.0625): (0.1, 0.2, 0.4),
     ("vgg11", "cifar10", 0.0625): (0.05, 0.1, 0.2, 0.4),
-    ("resnet18", "cifar10", 0.0625): (0.1, 0.2, 0.4),
+    ("resnet18", "cifar10", 0.0625): (0.1, 0.2, 0.4, 0.8),
 }
-_PAPER_RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
+# The same with momentum.
+_MOMENTUM_RATES = {
+    ("mlp", "digits", 0.3): (0.05, 0.1, 0.2, 0.4),
+    ("mlp", "mnist", 1.0): (0.02, 0.05, 0.1, 0.2),
+    ("vgg11", "cifar10", 0.0625): (0.01, 0.02, 0.05),
+}
+_PAPER_RATES, _PAPER_MOMENTUM_RATES = (0.01, 0.02, 0.05, 0.1, 0.2), (0.001, 0.005, 0.01, 0.05)
+MOMENTUM = 0.9
 # DAL's powers: more of them where a run is cheap.
 _POWERS = {"mlp": (1.0, 0.875, 0.75, 0.625, 0.5)}
 _FEW_POWERS = (1.0, 0.75, 0.5)
 
 DAL, HALF = "DAL", "DAL-0.5"
 STEPS_NOT_COST = "Counted in steps; one of DAL's costs about three gradients."
-_DAL_COLOURS = {DAL: "#D55E00", "DAL-0.875": "#E69F00", "DAL-0.75": "#0072B2", "DAL-0.625": "#56B4E9", HALF: "#009E73"}
-_OTHER_COLOURS = ("#CC79A7", "#7B3294", "#8C510A", "#01665E", "#B2182B", "#4D9221", "#2166AC", "#999933")
 _FIXED = "h = "  # how the names of fixed rates begin
+# Colours by name; shades for the rates of those whose names begin so, darker for higher ones; and those of all others.
+_COLOURS = {DAL: "#D55E00", "DAL-0.875": "#E69F00", "DAL-0.75": "#0072B2", "DAL-0.625": "#56B4E9", HALF: "#009E73"}
+_COLOURS |= {"Prodigy": "#8C510A", "DoG": "#999933"}
+_SHADES = {_FIXED: ("Greys", 0.95), "momentum": ("Purples", 0.95), "Adam": ("RdPu", 0.7)}
+_OTHER_COLOURS = ("#8C510A", "#CC79A7", "#01665E", "#B2182B", "#4D9221", "#7B3294")
 _DATA = {"digits": "digits of 8 x 8 pixels", "mnist": "images of MNIST", "cifar10": "images of CIFAR-10"}
 _NETWORKS = {"vgg11": "a VGG-11", "vgg16": "a VGG-16", "resnet18": "a ResNet-18"}
 
@@ -109,27 +120,36 @@ class Config:
 
 
 def on_batches(profile: Profile, size: int, network: dict[Profile, Options] = VGG) -> Options:
-    """Returns the options of a network for batches of this size, with as many steps as make some passes."""
+    """Returns the options of a network for batches of this size, with more steps where a step is much cheaper."""
     options = replace(network[profile], batch_size=size)
     if profile == "paper":
         steps = _FULL_PASSES * _FULL_SAMPLES // size
         often = max(steps // 30, 1)
         return replace(options, steps=steps, record_every=often, evaluate_every=often, checkpoint_every=often)
     if options.model != "mlp":
-        return replace(options, steps=400, record_every=200, evaluate_every=100, checkpoint_every=200)
+        return replace(options, steps=400, record_every=100, evaluate_every=100, checkpoint_every=200)
     return options
 
 
 def descent(options: Options, rates: tuple[float, ...] | None = None, **more: Any) -> Sweep:
     """Returns a sweep over fixed rates, by default those of this network and data."""
-    rates = rates or _RATES.get((options.model, options.data, options.width), _PAPER_RATES)
+    rates = rates or _RATES.get(_kind(options), _PAPER_RATES)
     optimizer = "gd" if options.batch_size is None else "sgd"
     return Sweep(replace(options, optimizer=optimizer, learning_rate=rates, **more))
+
+
+def descent_with_momentum(options: Options, rates: tuple[float, ...] | None = None) -> Sweep:
+    """Returns a sweep over fixed rates with momentum, by default those of this network and data."""
+    return descent(options, rates or _MOMENTUM_RATES.get(_kind(options), _PAPER_MOMENTUM_RATES), momentum=MOMENTUM)
 
 
 def dal(options: Options, powers: tuple[float, ...] | None = None, **more: Any) -> Sweep:
     """Returns a sweep over DAL's powers, by default those of this network."""
     return Sweep(replace(options, optimizer="dal", power=powers or _POWERS.get(options.model, _FEW_POWERS), **more))
+
+
+def _kind(options: Options) -> tuple[str, str, float]:
+    return options.model, options.data, options.width
 
 
 def both(*networks: Options) -> tuple[Sweep, ...]:
@@ -150,8 +170,7 @@ def _networks(config: Config) -> list[str]:
     batches: dict[str, dict[str, None]] = {}
     for sweep in config.sweeps:
         o = sweep.options
-        size = "full batch" if o.batch_size is None else f"batches of {o.batch_size}"
-        batches.setdefault(_network(o), {})[f"{size}, {o.steps:,} steps"] = None
+        batches.setdefault(_network(o), {})[f"{batch(o)}, {o.steps:,} steps"] = None
     return [f"{network} ({'; '.join(sizes)})" for network, sizes in batches.items()]
 
 
@@ -181,6 +200,11 @@ def settings(table: Table) -> list[tuple[str, Table]]:
     return list(table.groupby("setting", sort=False))
 
 
+def is_full_batch(setting: str) -> bool:
+    """Returns whether a setting has all samples at each step, so that the loss of all is known at each."""
+    return setting.endswith(FULL_BATCH)
+
+
 def of(table: Table, setting: str) -> Table:
     """Returns the rows of one setting."""
     return table[table["setting"] == setting]
@@ -189,7 +213,7 @@ def of(table: Table, setting: str) -> Table:
 def named(contenders: Table, name: str) -> Table:
     """Returns one row by the contender's name; NaN where there is none, as it would be in a setting without it."""
     rows = contenders[contenders["contender"] == name]
-    return rows.iloc[0] if len(rows) else pandas.Series(np.nan, contenders.columns)
+    return rows.iloc[0] if len(rows) else pandas.Series({**dict.fromkeys(contenders, np.nan), "contender": name})
 
 
 def fixed_rates(table: Table) -> Table:
@@ -198,8 +222,9 @@ def fixed_rates(table: Table) -> Table:
 
 
 def lowest_loss(contenders: Table) -> Table:
-    """Returns the contender with the lowest last loss on average over the seeds, such as of `fixed_rates`."""
-    return contenders.loc[contenders["last_loss"].idxmin()]
+    """Returns the contender with the lowest last loss on average over the seeds; NaN where all of them diverged."""
+    best = contenders.loc[contenders["last_loss"].idxmin()]
+    return best if best["last_loss"] < np.inf else named(contenders, "none")
 
 
 def best_test(contenders: Table) -> Table:
@@ -210,14 +235,14 @@ def best_test(contenders: Table) -> Table:
 def accuracy(row: Table) -> str:
     """Returns mean and spread of a test accuracy, in words."""
     if np.isnan(row["test_accuracy"]):
-        return f"none, since {int(row['diverged'])} of its seeds diverged"
+        return f"none, since {row['diverged']:g} of its seeds diverged"
     return f"{100 * row['test_accuracy']:.1f}% ± {100 * row['test_accuracy_spread']:.1f}"
 
 
 def end_of_sweep(best: Table, rates: Table) -> str:
-    """Returns a warning where the best rate is the lowest or highest one, so that the sweep may not have found it."""
+    """Returns what to add to a note where the best rate is the lowest or highest one, so that there may be better."""
     ends = {rates["rate"].min(): "lowest", rates["rate"].max(): "highest"}
-    return f"It is the {ends[best['rate']]} rate of the sweep." if best["rate"] in ends else ""
+    return f" It is the {ends[best['rate']]} rate of the sweep." if best["rate"] in ends else ""
 
 
 def correlation_claim(sentence: str, found: Correlation, sign: int, note: str = "") -> Claim:
@@ -226,6 +251,14 @@ def correlation_claim(sentence: str, found: Correlation, sign: int, note: str = 
     words = f"{sentence}: the {end} end of the rank correlation's 95% interval"
     note = f"The correlation is {found}; runs are taken as independent. {note}".strip()
     return Claim(words, limit, ">" if sign > 0 else "<", 0, note=note)
+
+
+def panels(table: Table, columns: int) -> tuple[Figure, list[tuple[Any, str, Table]]]:
+    """Returns a figure with a row of panels for each setting, and each row with the setting and its part of a table."""
+    parts = settings(table)
+    figure = Figure(figsize=(5.2 * columns, 4.3 * len(parts)), layout="constrained")
+    axes = figure.subplots(len(parts), columns, squeeze=False)
+    return figure, [(row, setting, rows) for row, (setting, rows) in zip(axes, parts, strict=True)]
 
 
 def draw_curves(ax: Axes, steps: Table, column: str, contenders: Sequence[str] | None = None, log: bool = True) -> None:
@@ -243,11 +276,11 @@ def draw_curves(ax: Axes, steps: Table, column: str, contenders: Sequence[str] |
 
 
 def draw_losses(ax: Axes, steps: Table, contenders: Sequence[str] | None = None) -> None:
-    """Draws the losses over the steps of one setting, as far up as training starts and a little further."""
+    """Draws the losses over the steps of one setting, which it names, as far up as they start and a little further."""
     draw_curves(ax, steps, "loss", contenders)
     start, losses = steps.loc[steps["step"] == 0, "loss"].max(), steps["loss"][steps["loss"] > 0]
-    ax.set(title="loss", ylim=(losses.min() / 1.5, 1.2 * min(losses.max(), 3 * start)))
-    ax.legend(fontsize="x-small", ncols=2)
+    ax.set(title=f"{steps['setting'].iloc[0]}: loss", ylim=(losses.min() / 1.5, 1.2 * min(losses.max(), 3 * start)))
+    ax.legend(fontsize="x-small", ncols=2, title="faint: other seeds", title_fontsize="x-small")
 
 
 def draw_accuracies(ax: Axes, contenders: Table, names: Sequence[str] | None = None) -> None:
@@ -265,11 +298,13 @@ def draw_accuracies(ax: Axes, contenders: Table, names: Sequence[str] | None = N
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
-    """Returns a colour for each contender: greys for fixed rates, darker for higher ones; DAL-p always has the same."""
-    rates = [name for name in names if name.startswith(_FIXED)]
-    others = [name for name in names if name not in rates and name not in _DAL_COLOURS]
-    greys = matplotlib.colormaps["Greys"](np.linspace(0.95, 0.35, max(len(rates), 1))[::-1])
-    return _DAL_COLOURS | dict(zip(rates, map(to_hex, greys), strict=False)) | dict(zip(others, cycle(_OTHER_COLOURS)))
+    """Returns a colour for each contender, the same one in every setting, where the sweeps are the same."""
+    found = dict(_COLOURS)
+    for beginning, (shades, darkest) in _SHADES.items():
+        same = [name for name in names if name.startswith(beginning)]
+        levels = np.linspace(darkest, 0.4, len(same))[::-1]
+        found |= zip(same, map(to_hex, matplotlib.colormaps[shades](levels)), strict=True)
+    return found | dict(zip([name for name in names if name not in found], cycle(_OTHER_COLOURS)))
 
 
 def ratio(one: float, other: float) -> float:

@@ -1,12 +1,11 @@
 """The trainings of the experiments at the edge of stability, and what these have in common."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
-from scipy.stats import mannwhitneyu
 
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Claim, Profile, Table
@@ -117,18 +116,6 @@ def steps_of(run: Trained, *columns: str) -> Table:
     records = run.records
     rows = records[["step", "loss", "loss_change", *columns]]
     return rows.assign(h=run.training.h, h_lambda=run.training.h * records["eigenvalue_0"])
-
-
-def area_under_curve(scores: Iterable[float], happened: Iterable[bool]) -> float:
-    """Returns how well scores tell what happens: the area under the ROC curve, 1/2 for chance, NaN for one class.
-
-    It is the share of the pairs, one that happens and one that doesn't, in which the first has the higher score.
-    """
-    scores, happened = np.asarray(list(scores)), np.asarray(list(happened))
-    if happened.all() or not happened.any():
-        return np.nan
-    here, there = scores[happened], scores[~happened]
-    return float(mannwhitneyu(here, there).statistic / (len(here) * len(there)))
 
 
 def share(true: Table) -> float:

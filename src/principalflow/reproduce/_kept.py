@@ -41,7 +41,8 @@ def place(settings: Any, suffix: str = "") -> Path | None:
 def clear(folder: Path) -> None:
     """Removes what other code made, which no run takes any more, but for what is in use."""
     for old in folder.iterdir() if folder.is_dir() else []:
-        if not old.name.startswith(this_code()["code"]) and old.suffix != _LOCK:
+        ours = old.name.lstrip(".").startswith(this_code()["code"])  # with a dot while it is being written
+        if not ours and old.suffix != _LOCK:
             with contextlib.suppress(Timeout), lock(old, timeout=0):
                 shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
                 Path(f"{old}{_LOCK}").unlink(missing_ok=True)

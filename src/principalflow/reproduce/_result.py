@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import jax
+import numpy as np
 import pandas
 from matplotlib.figure import Figure
 from PIL import Image
+from scipy.spatial import KDTree
 
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
 from principalflow.runs._files import write_json
@@ -25,6 +27,7 @@ from principalflow.runs._files import write_json
 FIGURE = "figure.png"
 _RESULT = "result.json"
 DPI = 150
+_EXACT_COLOURS = 96  # of the 256 of a saved figure
 _LETTERS_PER_INCH = 11  # of small print
 
 
@@ -53,6 +56,11 @@ class Result:
     error: str = ""
     folder: Path | None = None
     made_by: Mapping[str, str] = field(default_factory=lambda: this_code())
+
+    @property
+    def besides(self) -> str:
+        """What to add to its seconds: " besides training" where it looks at trainings, which others may share."""
+        return " besides training" if self.experiment.trainings(self.config) else ""
 
     def draw(self) -> Figure:
         """Returns the figure (matplotlib), with what stands in for the paper's setting said below it."""
@@ -137,10 +145,19 @@ def _claim(content: Mapping[str, Any]) -> Claim:
 
 
 def _save_figure(figure: Figure, path: Path) -> None:
-    """Saves with 256 colours, in a third of the space."""
+    """Saves with 256 colours, in a third of the space: the most frequent ones, and others from all over the cube."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=DPI)
-    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    image = Image.open(drawn).convert("RGB")
+    packed = np.asarray(image) @ np.array([1 << 16, 1 << 8, 1])
+    found, place, count = np.unique(packed, return_inverse=True, return_counts=True)
+    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
+    others = np.array(image.quantize(256 - _EXACT_COLOURS, Image.Quantize.FASTOCTREE).getpalette()).reshape(-1, 3)
+    palette = np.concatenate([colours[np.argsort(-count)[:_EXACT_COLOURS]], others])[:256].astype(np.uint8)
+    _, nearest = KDTree(palette).query(colours)
+    saved = Image.fromarray(np.asarray(nearest, np.uint8)[place.reshape(packed.shape)])
+    saved.putpalette(palette.tobytes())
+    saved.save(path, optimize=True)
 
 
 def number(value: float) -> float | str:

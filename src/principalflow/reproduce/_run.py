@@ -137,7 +137,7 @@ def run_all(
     if waiting:
         say(f"Running {', '.join(experiment.id for experiment, _ in waiting)}.")
     for number_done, result in enumerate(_results(waiting, profile, out, jobs, prepare, say), 1):
-        line = f"{result.experiment.id}: {result.seconds:.1f} s; {_told(result)}"
+        line = f"{result.experiment.id}: {result.seconds:.1f} s{result.besides}; {_told(result)}"
         say(f"[{number_done}/{len(waiting)}] {line}.")
     return collect(out, say)
 
@@ -372,6 +372,7 @@ def _rows(result: Result) -> Sequence[dict[str, Any]]:
             "measured": number(claim.measured),
             "bound": claim.bound,
             "held": claim.held,
+            "note": claim.note,
             "profile": result.profile,
             "seconds": result.seconds,
         }

@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from principalflow import runs, training
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._kept import lock, place
-from principalflow.runs import _checkpoints
-from principalflow.runs._directory import CHECKPOINTS, CONFIG, read_status
+from principalflow.runs._directory import CONFIG, read_status
 from principalflow.training import Options
 from principalflow.training._problem import Problem, problem
+from principalflow.training._restore import parameters
 
 _SECONDS_BETWEEN_WORDS = 30
-_RESAMPLES = 1000
+FULL_BATCH = "full batch"
 _RUN = ["setting", "contender", "seed"]
 
 
@@ -76,8 +75,8 @@ def swept(sweep: Sweep) -> Table:
     `seed`, `diverged`; `step`, `learning_rate`, `update_norm` (without momentum), `loss` (of all samples: at each step
     on full batches, else where it was recorded), `sharpness` (λ₀), `measured_curvature` (‖Hĝ‖ of all samples),
     `test_accuracy` and `train_accuracy`; NaN where they weren't recorded. `curvature` (‖Hĝ‖) and `drift`
-    (h²/2 ‖Hĝ‖ ‖g‖) are of each step: DAL's rate tells ‖Hĝ‖; where its cap hides it, and at fixed rates, it is
-    interpolated between records.
+    (h²/2 ‖Hĝ‖ ‖g‖) are of each step: DAL's rate tells ‖Hĝ‖ of its batch; where its cap hides it, and at fixed rates, it
+    is that of all samples, interpolated between records. ‖g‖ is that of the batch.
     """
     with directory(sweep) as folder:
         return pandas.concat([_rows(folder / name) for name in sweep.options.runs()], ignore_index=True)
@@ -88,10 +87,8 @@ def ends(sweep: Sweep) -> dict[tuple[str, int], NDArray]:
     found = {}
     with directory(sweep) as folder:
         for name, options in sweep.options.runs().items():
-            path = folder / name
-            step, arrays = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: True, lambda text: None) or (-1, {})
-            if step == options.steps and read_status(path)["status"] == "done":
-                found[contender(options), options.seed] = arrays["state_0"]
+            if read_status(folder / name)["status"] == "done":
+                _, found[contender(options), options.seed] = parameters(folder / name)
     return found
 
 
@@ -127,51 +124,22 @@ def over_seeds(by_run: Table) -> Table:
     return table.reset_index()
 
 
-class Correlation(NamedTuple):
-    """Spearman's rank correlation, and the ends of its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
-    pairs: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f}, of {self.pairs})"
-
-
-def rank_correlation(x: Table, y: Table) -> Correlation:
-    """Returns the rank correlation, with an interval by the bootstrap: the pairs drawn again, a thousand times.
-
-    Pairs in which a number isn't finite are left out. Where one side is constant all three numbers are NaN.
-    """
-    pairs = np.stack([np.asarray(x, float), np.asarray(y, float)])
-    pairs = pairs[:, np.isfinite(pairs).all(0)]
-    count = pairs.shape[1]
-    if count < 3:
-        return Correlation(np.nan, np.nan, np.nan, count)
-    drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
-    again = _correlations(*pairs[:, drawn])
-    low, high = np.nanquantile(again, [0.025, 0.975]) if np.isfinite(again).any() else (np.nan, np.nan)
-    return Correlation(float(_correlations(*pairs[:, None])[0]), float(low), float(high), count)
-
-
-def _correlations(x: NDArray, y: NDArray) -> NDArray:
-    x, y = (ranks - ranks.mean(1, keepdims=True) for ranks in (rankdata(x, axis=1), rankdata(y, axis=1)))
-    with np.errstate(invalid="ignore"):
-        return (x * y).sum(1) / np.sqrt((x**2).sum(1) * (y**2).sum(1))
-
-
 def setting(o: Options) -> str:
     """Returns what is trained, and on how many samples at a step, in words."""
-    batch = "full batch" if o.batch_size is None else f"batches of {o.batch_size}"
     loss = "" if o.loss == "cross-entropy" else f"{o.loss}, "
-    return f"{o.model} on {o.data}, {loss}{batch}"
+    return f"{o.model} on {o.data}, {loss}{batch(o)}"
+
+
+def batch(o: Options) -> str:
+    """Returns how many samples a step takes, in words."""
+    return FULL_BATCH if o.batch_size is None else f"batches of {o.batch_size}"
 
 
 def contender(o: Options) -> str:
     """Returns the name of a single run's optimiser with its rate or power."""
-    named = o.optimizer not in ("dal", "prodigy", "dog")
-    return f"{_optimizer(o)}, h = {o.learning_rate:g}".removeprefix("descent, ") if named else _optimizer(o)
+    if o.learning_rate is None:  # it chooses its own
+        return _optimizer(o)
+    return f"{_optimizer(o)}, h = {o.learning_rate:g}".removeprefix("descent, ")
 
 
 def _optimizer(o: Options) -> str:

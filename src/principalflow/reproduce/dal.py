@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
+    CHEAP,
     DAL,
-    MLP,
     RESNET,
     STEPS_NOT_COST,
     VGG,
     Config,
     both,
-    descent,
+    descent_with_momentum,
     end_of_sweep,
     fixed_rates,
     lowest_loss,
@@ -31,10 +31,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["contenders"])
-    figure = Figure(figsize=(16, 4.4 * len(parts)), layout="constrained")
-    for axes, (setting, rows) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
-        loss, others, ends = axes
+    figure, parts = _dal.panels(tables["contenders"], 3)
+    for (loss, others, ends), setting, rows in parts:
         steps, rates = _dal.of(tables["steps"], setting), list(fixed_rates(rows)["contender"])
         _dal.draw_losses(loss, steps, [*rates, DAL])
         _dal.draw_losses(others, steps, [name for name in rows["contender"] if name not in rates])
@@ -59,7 +57,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
             ratio(dal["largest_rise"], best["largest_rise"]),
             "<",
             1,
-            note=f"{dal['largest_rise']:.2g} against {best['largest_rise']:.2g}, the largest of the seeds. "
+            note=f"{dal['largest_rise']:.2g} against {best['largest_rise']:.2g}, the largest of the seeds."
             f"{end_of_sweep(best, rates)}",
         ),
         Claim(
@@ -79,11 +77,11 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     ]
 
 
-def _peers(options: Options, momentum: tuple[float, ...]) -> tuple[Sweep, ...]:
-    """Returns descent with momentum at these rates, Adam at its usual ones, and optimisers that choose their rates."""
-    options = replace(options, record_every=0)
+def _peers(options: Options) -> tuple[Sweep, ...]:
+    """Returns descent with momentum, Adam at its usual rates, and optimisers that choose their rates."""
+    with_momentum, options = descent_with_momentum(options), replace(options, record_every=0)
     return (
-        descent(options, momentum, momentum=0.9),
+        with_momentum,
         Sweep(replace(options, optimizer="adam", learning_rate=(0.001, 0.01))),
         Sweep(replace(options, optimizer="prodigy")),
         Sweep(replace(options, optimizer="dog")),
@@ -100,15 +98,15 @@ EXPERIMENT = _dal.experiment(
     ),
     we_add="Heavy-ball momentum at several rates, Adam, and Prodigy and DoG, which choose their rates themselves.",
     paper_setting="VGG and ResNet-18 on CIFAR-10, full batch; ResNet-50 on ImageNet.",
-    quick=Config((*both(MLP["quick"], RESNET["quick"]), *_peers(MLP["quick"], (0.05, 0.1, 0.2, 0.4)))),
+    quick=Config((*both(CHEAP["quick"], RESNET["quick"]), *_peers(CHEAP["quick"]))),
     cpu=Config(
         (
-            *both(MLP["cpu"], VGG["cpu"], RESNET["cpu"]),
-            *_peers(MLP["cpu"], (0.01, 0.02, 0.05)),
-            *_peers(VGG["cpu"], (0.01, 0.02)),
+            *both(CHEAP["cpu"], VGG["cpu"], RESNET["cpu"]),
+            *_peers(CHEAP["cpu"]),
+            *_peers(VGG["cpu"]),
         )
     ),
-    paper=Config((*both(VGG["paper"], RESNET["paper"]), *_peers(VGG["paper"], (0.001, 0.005, 0.01, 0.05)))),
+    paper=Config((*both(VGG["paper"], RESNET["paper"]), *_peers(VGG["paper"]))),
     claims=claims,
     draw=draw,
 )

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
+    CHEAP,
     DAL,
     HALF,
-    MLP,
     VGG,
     Config,
     accuracy,
@@ -32,21 +32,18 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["steps"])
-    figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
-    for axes, (setting, steps) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
-        loss, rate, ends = axes
+    figure, parts = _dal.panels(tables["steps"], 3)
+    for (loss, rate, ends), setting, steps in parts:
         names = [name for power in (DAL, HALF) for name in (power, f"{power}, {_FINITE}")]
         _dal.draw_losses(loss, steps, names)
         _dal.draw_curves(rate, steps, "learning_rate", names)
         _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting), names)
-        loss.set_title(f"{setting}: loss")
         rate.set_title("learning rate")
     return figure
 
 
 def _claims(setting: str, rows: Table) -> list[Claim]:
-    full = setting.endswith("full batch")
+    full = _dal.is_full_batch(setting)
     most, words = (0.005, "no test accuracy is lost") if full else (0.02, "little test accuracy is lost")
     claims, apart = [], {}
     for power in (DAL, HALF):
@@ -85,7 +82,7 @@ EXPERIMENT = _dal.experiment(
     ),
     paper_setting="VGG on CIFAR-10, full batch and batches of 512; ResNet-50 on ImageNet.",
     quick=Config((*_sweeps(VGG["quick"]), *_sweeps(on_batches("quick", 64)))),
-    cpu=Config((*_sweeps(MLP["cpu"]), *_sweeps(on_batches("cpu", 64)))),
+    cpu=Config((*_sweeps(CHEAP["cpu"]), *_sweeps(on_batches("cpu", 64)))),
     paper=Config((*_sweeps(VGG["paper"]), *_sweeps(on_batches("paper", 512)))),
     claims=claims,
     draw=draw,

@@ -4,9 +4,9 @@ from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
+    CHEAP,
     DAL,
     HALF,
-    MLP,
     RESNET,
     STEPS_NOT_COST,
     VGG,
@@ -29,15 +29,12 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["contenders"])
-    figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
-    for axes, (setting, rows) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
-        loss, test, ends = axes
+    figure, parts = _dal.panels(tables["contenders"], 3)
+    for (loss, test, ends), setting, rows in parts:
         steps, names = _dal.of(tables["steps"], setting), [*fixed_rates(rows)["contender"], DAL, HALF]
         _dal.draw_losses(loss, steps, names)
         _dal.draw_curves(test, steps, "test_accuracy", names, log=False)
         _dal.draw_accuracies(ends, rows, names)
-        loss.set_title(f"{setting}: loss")
         test.set_title("test accuracy")
     return figure
 
@@ -53,7 +50,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
             ">=",
             0,
             note=f"{accuracy(half)} against {accuracy(best)}, over three seeds. The best one was chosen by its test "
-            f"accuracy, which favours it. {end_of_sweep(best, rates)}",
+            f"accuracy, which favours it.{end_of_sweep(best, rates)}",
         ),
         Claim(
             f"{setting}: it trains faster than the sweep: its last loss over the lowest of fixed rates, "
@@ -61,7 +58,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
             ratio(half["last_loss"], lowest["last_loss"]),
             "<",
             1,
-            note=f"{STEPS_NOT_COST} {end_of_sweep(lowest, rates)}",
+            note=f"{STEPS_NOT_COST}{end_of_sweep(lowest, rates)}",
         ),
         Claim(f"{setting}: and than DAL: its last loss over DAL's", ratio(half["last_loss"], dal["last_loss"]), "<", 1),
         Claim(
@@ -85,7 +82,7 @@ EXPERIMENT = _dal.experiment(
     ),
     paper_setting="VGG and ResNet-18 on CIFAR-10, full batch; ResNet-50 on ImageNet.",
     quick=Config(both(VGG["quick"], RESNET["quick"])),
-    cpu=Config(both(MLP["cpu"], VGG["cpu"], RESNET["cpu"])),
+    cpu=Config(both(CHEAP["cpu"], VGG["cpu"], RESNET["cpu"])),
     paper=Config(both(VGG["paper"], RESNET["paper"])),
     claims=claims,
     draw=draw,

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import MLP, VGG, Config, accuracy, dal, on_batches, ratio, settings
+from principalflow.reproduce._dal import CHEAP, VGG, Config, accuracy, dal, on_batches, ratio, settings
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -20,14 +20,11 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["steps"])
-    figure = Figure(figsize=(15, 4.4 * len(parts)), layout="constrained")
-    for axes, (setting, steps) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
-        loss, rate, ends = axes
+    figure, parts = _dal.panels(tables["steps"], 3)
+    for (loss, rate, ends), setting, steps in parts:
         _dal.draw_losses(loss, steps)
         _dal.draw_curves(rate, steps, "learning_rate")
         _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting))
-        loss.set_title(f"{setting}: loss")
         rate.set_title("mean rate over the parameters; dotted: the cap")
         rate.axhline(Options.max_learning_rate, color="grey", linestyle=":", linewidth=0.8)
     return figure
@@ -42,12 +39,20 @@ def _claims(setting: str, steps: Table, rows: Table) -> list[Claim]:
             ratio(row["last_loss"], first),
             "<",
             0.5,
-            note=f"{int(row['diverged'])} of three seeds diverged. Test accuracy: {accuracy(row)}. The mean rate over "
-            f"the parameters is {rates[row['contender']]:.2g} at the median; with all at the cap it would be "
-            f"{Options.max_learning_rate:g}.",
+            note=f"{_end(row, steps)} The mean rate over the parameters is {rates[row['contender']]:.2g} at the "
+            f"median; with all at the cap it would be {Options.max_learning_rate:g}.",
         )
         for _, row in rows.iterrows()
     ]
+
+
+def _end(row: Table, steps: Table) -> str:
+    """Returns how a contender ends, in words; the loss may swing to the end."""
+    if row["diverged"]:
+        return f"{row['diverged']:g} of three seeds diverged."
+    late = steps[(steps["contender"] == row["contender"]) & (steps["step"] >= 0.9 * steps["step"].max())]["loss"]
+    swing = f"{late.min():.2g} to {late.max():.2g}"
+    return f"The loss is from {swing} in the last tenth of the steps. Test accuracy: {accuracy(row)}."
 
 
 def _sweeps(options: Options) -> tuple[Sweep, ...]:
@@ -65,7 +70,7 @@ EXPERIMENT = _dal.experiment(
     ),
     paper_setting="VGG on CIFAR-10, ResNet-50 on ImageNet with batches of 8,192.",
     quick=Config((*_sweeps(VGG["quick"]), *_sweeps(on_batches("quick", 64)))),
-    cpu=Config((*_sweeps(MLP["cpu"]), *_sweeps(on_batches("cpu", 64, MLP)))),
+    cpu=Config((*_sweeps(CHEAP["cpu"]), *_sweeps(on_batches("cpu", 64, CHEAP)))),
     paper=Config((*_sweeps(VGG["paper"]), *_sweeps(on_batches("paper", 8192)))),
     claims=claims,
     draw=draw,

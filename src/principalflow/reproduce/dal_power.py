@@ -6,9 +6,9 @@ Figures power_sweeps, power_sweeps_all and power_sweeps_batch_sizes_vgg.
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import MLP, RESNET, VGG, Config, correlation_claim, dal, on_batches, settings
+from principalflow.reproduce._dal import CHEAP, RESNET, VGG, Config, correlation_claim, dal, on_batches, settings
 from principalflow.reproduce._experiment import Claim, Table, Tables
-from principalflow.reproduce._sweeps import rank_correlation
+from principalflow.reproduce._statistics import rank_correlation
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
@@ -16,15 +16,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["steps"])
-    figure = Figure(figsize=(20, 3.8 * len(parts)), layout="constrained")
-    for axes, (setting, steps) in zip(figure.subplots(len(parts), 4, squeeze=False), parts, strict=True):
-        rate, loss, drift, ends = axes
+    figure, parts = _dal.panels(tables["steps"], 4)
+    for (rate, loss, drift, ends), setting, steps in parts:
         _dal.draw_curves(rate, steps, "learning_rate")
         _dal.draw_losses(loss, steps)
         _dal.draw_curves(drift, steps, "drift")
         _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting))
         rate.set_title(f"{setting}: learning rate")
+        loss.set_title("loss")
         drift.set_title(r"drift of a step, $\frac{h^2}{2}\|Hg\|$")
     return figure
 
@@ -39,7 +38,7 @@ def _claims(setting: str, runs: Table) -> list[Claim]:
             f"{setting}: lower p, better test accuracy", rank_correlation(power, fine["test_accuracy"]), -1, gone
         ),
     ]
-    if setting.endswith("full batch"):  # on others the loss of all samples is known at some steps only
+    if _dal.is_full_batch(setting):
         found = rank_correlation(power, fine["largest_rise"])
         sentence = f"{setting}: lower p, less stability: larger rises of the loss"
         claims.append(correlation_claim(sentence, found, -1, gone))
@@ -57,7 +56,7 @@ EXPERIMENT = _dal.experiment(
     we_add="The drift of every step: DAL's rate tells ‖Hĝ‖, but where the cap hides it.",
     paper_setting="VGG and ResNet-18 on CIFAR-10, full batch and smaller ones; ResNet-50 on ImageNet.",
     quick=Config((dal(VGG["quick"]), *(dal(on_batches("quick", size)) for size in (256, 64)))),
-    cpu=Config((dal(MLP["cpu"]), dal(VGG["cpu"]), dal(RESNET["cpu"]), dal(on_batches("cpu", 64)))),
+    cpu=Config((dal(CHEAP["cpu"]), dal(VGG["cpu"]), dal(RESNET["cpu"]), dal(on_batches("cpu", 64)))),
     paper=Config(
         (dal(VGG["paper"]), dal(RESNET["paper"]), *(dal(on_batches("paper", size)) for size in (8192, 1024, 64)))
     ),

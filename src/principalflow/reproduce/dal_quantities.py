@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import DAL, MLP, RESNET, VGG, Config, both, fixed_rates, lowest_loss, settings
+from principalflow.reproduce._dal import CHEAP, DAL, RESNET, VGG, Config, both, fixed_rates, lowest_loss, settings
 from principalflow.reproduce._experiment import Claim, Table, Tables
-from principalflow.reproduce._sweeps import rank_correlation
+from principalflow.reproduce._statistics import rank_correlation
 from principalflow.training import Options
 
 _CAP = Options.max_learning_rate
@@ -24,10 +24,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["steps"])
-    figure = Figure(figsize=(16, 4.2 * len(parts)), layout="constrained")
-    for axes, (setting, steps) in zip(figure.subplots(len(parts), 3, squeeze=False), parts, strict=True):
-        rate, update, would_be = axes
+    figure, parts = _dal.panels(tables["steps"], 3)
+    for (rate, update, would_be), setting, steps in parts:
         names = [*dict.fromkeys(fixed_rates(steps)["contender"]), DAL]
         _dal.draw_curves(rate, steps, "learning_rate", names)
         _dal.draw_curves(update, steps, "update_norm", names)
@@ -41,13 +39,12 @@ def draw(config: Config, tables: Tables) -> Figure:
 
 
 def _claims(setting: str, steps: Table, best: Table) -> list[Claim]:
-    runs = [rows for _, rows in steps[steps["contender"] == DAL].groupby("seed")]
-    at_best = [rows for _, rows in steps[steps["contender"] == best["contender"]].groupby("seed")]
+    of_dal, at_best = (steps[steps["contender"] == name] for name in (DAL, best["contender"]))
+    runs = [rows for _, rows in of_dal.groupby("seed")]
     rates = [_smooth(rows["learning_rate"]) for rows in runs]
     falls = max((rank_correlation(rows["step"], rows["update_norm"]) for rows in runs), key=lambda found: found.value)
-    regrowth, other = (max(_regrowth(rows["update_norm"]) for rows in some) for some in (runs, at_best))
-    would_be = np.concatenate([np.minimum(2 / rows["measured_curvature"].dropna(), _CAP) for rows in at_best])
-    middle = float(np.median(would_be)) if len(would_be) else np.nan
+    regrowth, other = (_regrowth(some) for some in (of_dal, at_best))
+    middle = np.minimum(2 / at_best["measured_curvature"].dropna(), _CAP).median()
     return [
         Claim(
             f"{setting}: DAL's rate first falls: at the start over its least, in the worst seed",
@@ -98,8 +95,9 @@ def _smooth(rate: Table) -> Table:
     return rate.rolling(max(len(rate) // 10, 1)).median().dropna()
 
 
-def _regrowth(update: Table) -> float:
-    return float((update / update.cummin()).max())
+def _regrowth(steps: Table) -> float:
+    """Returns how many times longer than an earlier update one gets, in the worst seed."""
+    return float((steps["update_norm"] / steps.groupby("seed")["update_norm"].cummin()).max())
 
 
 def _most(column: Table) -> tuple[float, float]:
@@ -118,7 +116,7 @@ EXPERIMENT = _dal.experiment(
     ),
     paper_setting="ResNet-18 on CIFAR-10, full batch.",
     quick=Config(both(VGG["quick"])),
-    cpu=Config(both(MLP["cpu"], VGG["cpu"])),
+    cpu=Config(both(CHEAP["cpu"], VGG["cpu"])),
     paper=Config(both(RESNET["paper"])),
     claims=claims,
     draw=draw,

@@ -13,7 +13,7 @@ from principalflow.reproduce._descent import iterates
 from principalflow.reproduce._edge import MLP, SWEEP, Config, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import named
-from principalflow.reproduce._sweeps import rank_correlation
+from principalflow.reproduce._statistics import rank_correlation
 from principalflow.reproduce._trained import Training
 
 NGF = "NGF"
@@ -85,7 +85,7 @@ def _steps(training: Training) -> Table:
 def _claims(data: str, correlations: Table, steps: Table) -> list[Claim]:
     of = {norm: correlations[correlations["norm"] == norm] for norm in _NORMS}
     worst = of["product"].loc[of["product"]["value"].idxmin()]
-    ratio = steps["estimate"] / steps["drift"]
+    together, ratio = rank_correlation(steps["estimate"], steps["drift"]), steps["estimate"] / steps["drift"]
     told = "; ".join(
         f"h = {row['h']:g}: {row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
         for _, row in of["product"].iterrows()
@@ -101,10 +101,10 @@ def _claims(data: str, correlations: Table, steps: Table) -> list[Claim]:
         ),
         Claim(
             f"{data}: over all rates together: the rank correlation of h²/2 ‖Hg‖ with the drift",
-            rank_correlation(steps["estimate"], steps["drift"]).value,
+            together.value,
             ">",
             0.9,
-            note=f"{rank_correlation(steps['estimate'], steps['drift'])}.",
+            note=f"{together}.",
         ),
         Claim(
             f"{data}: so does ‖Hĝ‖, which DAL takes: the rank correlation, at the rate where it is least",

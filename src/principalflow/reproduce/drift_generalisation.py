@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import MLP, VGG, Config, both, correlation_claim, on_batches, settings
+from principalflow.reproduce._dal import CHEAP, VGG, Config, both, correlation_claim, on_batches, settings
 from principalflow.reproduce._experiment import Claim, Table, Tables
-from principalflow.reproduce._sweeps import rank_correlation
+from principalflow.reproduce._statistics import rank_correlation
 
 _SWEEPS = {"fixed rates": "rate", "DAL-p": "power"}
 _MEASURES = {"test_accuracy": "test accuracy", "sharpness": r"$\lambda_0$ at the end"}
@@ -24,9 +24,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    parts = settings(tables["runs"])
-    figure = Figure(figsize=(16, 4 * len(parts)), layout="constrained")
-    for axes, (setting, runs) in zip(figure.subplots(len(parts), 4, squeeze=False), parts, strict=True):
+    figure, parts = _dal.panels(tables["runs"], 4)
+    for axes, setting, runs in parts:
         shades = _dal.colours(list(runs["contender"].unique()))
         pairs = [(sweep, measure) for sweep in _SWEEPS for measure in _MEASURES]
         for ax, (sweep, measure) in zip(axes, pairs, strict=True):
@@ -86,11 +85,12 @@ EXPERIMENT = _dal.experiment(
     ),
     we_add=(
         "Runs that diverge are left out, and λ₀ is the last recorded one, of all samples. The drift is the mean over "
-        "all steps; DAL's rate tells ‖Hĝ‖ at each, and at fixed rates it is interpolated between records."
+        "all steps; DAL's rate tells ‖Hĝ‖ of the batch at each, and at fixed rates that of all samples is interpolated "
+        "between records."
     ),
     paper_setting="VGG on CIFAR-10, full batch and batches of 1,024.",
     quick=Config(both(VGG["quick"], on_batches("quick", 64))),
-    cpu=Config(both(MLP["cpu"], on_batches("cpu", 64, MLP), VGG["cpu"], on_batches("cpu", 64))),
+    cpu=Config(both(CHEAP["cpu"], on_batches("cpu", 64, CHEAP), VGG["cpu"], on_batches("cpu", 64))),
     paper=Config(both(VGG["paper"], on_batches("paper", 1024))),
     claims=claims,
     draw=draw,

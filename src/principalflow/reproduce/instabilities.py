@@ -10,7 +10,6 @@ from principalflow.reproduce._edge import (
     SWEEP,
     Config,
     all_trained,
-    area_under_curve,
     cost_claim,
     costs,
     share,
@@ -19,6 +18,7 @@ from principalflow.reproduce._edge import (
 )
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import stack
+from principalflow.reproduce._statistics import area_under_curve
 
 COEFFICIENT = "coefficient_0_real"
 

@@ -11,7 +11,6 @@ from principalflow.reproduce._edge import (
     RESNET,
     STAND_INS_RESNET,
     all_trained,
-    area_under_curve,
     cost_claim,
     share,
     steps_of,
@@ -20,6 +19,7 @@ from principalflow.reproduce._edge import (
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._local import UP
+from principalflow.reproduce._statistics import area_under_curve
 from principalflow.reproduce.instabilities import COEFFICIENT
 from principalflow.reproduce.local_flows import Config
 

@@ -5,7 +5,7 @@ DAL_p_imagenet_landscape.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from principalflow import landscape, plot
 from principalflow.landscape import Landscape, Plane
-from principalflow.objective import Objective
 from principalflow.reproduce import _dal
 from principalflow.reproduce._dal import (
+    CHEAP,
     DAL,
-    MLP,
     VGG,
     accuracy,
     best_test,
@@ -32,7 +31,9 @@ from principalflow.reproduce._dal import (
     settings,
 )
 from principalflow.reproduce._experiment import Claim, Table, Tables
-from principalflow.reproduce._sweeps import Sweep, by_run, ends, over_seeds, problem_of, swept
+from principalflow.reproduce._sweeps import Sweep, ends, problem_of
+from principalflow.training import Options
+from principalflow.training._problem import Problem
 
 RANDOM, SOLUTIONS, PATH = "of random directions", "through three solutions", "along the path of descent"
 _ON_PATH = 30  # iterates of a path
@@ -54,16 +55,10 @@ class Config(_dal.Config):
 
 
 def run(config: Config) -> Tables:
-    sweeps = _dal.trainings(config)
-    steps = pandas.concat([swept(sweep) for sweep in sweeps], ignore_index=True)
-    measures = by_run(steps)
-    contenders = over_seeds(measures)
-    found = [
-        part
-        for pair, (_, rows) in zip(_pairs(sweeps), settings(contenders), strict=True)
-        for part in _landscapes(config, *pair, rows)
-    ]
-    return {"steps": steps, "runs": measures, "contenders": contenders} | {
+    tables, sweeps = _dal.run(config), _dal.trainings(config)
+    pairs = zip(sweeps[::2], sweeps[1::2], settings(tables["contenders"]), strict=True)
+    found = [part for fixed, adapted, (_, rows) in pairs for part in _landscapes(config, fixed, adapted, rows)]
+    return tables | {
         name: pandas.concat([part[name] for part in found if name in part], ignore_index=True)
         for name in ("grids", "points")
     }
@@ -86,7 +81,7 @@ def draw(config: Config, tables: Tables) -> Figure:
                 ax: Any = figure.add_subplot(len(parts), columns, next(place), projection="3d")
                 plot.landscape(found, surface=True, ax=ax)
                 ax.set_zlim(0, highest)
-                ax.set_title(f"{setting}\n{name}, reach {reach:g}", fontsize="small")
+                ax.set_title(f"{setting}\n{name}, reach {reach:g}, cut at {highest:.2g}", fontsize="small")
         names = list(dict.fromkeys(_of(tables["grids"], setting, RANDOM)["contender"]))
         led, curvature = (figure.add_subplot(len(parts), columns, (i + 1) * columns - back) for back in (1, 0))
         kind = PATH if len(_of(tables["points"], setting, PATH)) else SOLUTIONS
@@ -97,7 +92,7 @@ def draw(config: Config, tables: Tables) -> Figure:
             led.set_title(f"the plane {kind}: {share}", fontsize="small")
         for point in points.itertuples() if kind == SOLUTIONS else ():
             led.annotate(point.name, (point.x, point.y), xytext=(4, 4), textcoords="offset points")
-        _dal.draw_curves(curvature, tables["steps"][tables["steps"]["setting"] == setting], "sharpness", names)
+        _dal.draw_curves(curvature, _dal.of(tables["steps"], setting), "sharpness", names)
         curvature.set_title(r"$\lambda_0$ along training", fontsize="small")
         curvature.legend(fontsize="small")
     return figure
@@ -107,9 +102,9 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    plots = {}
+    plots, reach = {}, config.reaches[-1]
     for setting, _ in settings(tables["contenders"]):
-        around, highest = _around(tables, setting, config.reaches[-1])
+        around, highest = _around(tables, setting, reach)
         surfaces = make_subplots(
             1, len(around), specs=[[{"type": "scene"}] * len(around)], subplot_titles=[n for n, _ in around]
         )
@@ -118,10 +113,12 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
             surfaces.add_trace(
                 go.Surface(x=x, y=y, z=found.losses.T, cmin=0, cmax=highest, showscale=column == 1), 1, column
             )
-        surfaces.update_scenes(zaxis={"range": [0, highest], "title": "loss"})
-        plots[f"{setting}: the loss around what was learned, along filter-normalised random directions"] = surfaces
-        of_setting = tables["points"][tables["points"]["setting"] == setting]
-        for kind, points in of_setting.groupby("kind", sort=False):
+        surfaces.update_scenes(
+            xaxis={"title": "first"}, yaxis={"title": "second"}, zaxis={"range": [0, highest], "title": "loss"}
+        )
+        caption = f"the loss around what was learned, along two random directions, up to {reach:g} of the filters' size"
+        plots[f"{setting}: {caption}; cut at {highest:.2g}"] = surfaces
+        for kind, points in _dal.of(tables["points"], setting).groupby("kind", sort=False):
             found = _landscape(_of(tables["grids"], setting, kind), points)
             x, y = found.axes
             contour = go.Contour(
@@ -165,7 +162,7 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
     level = best["last_loss"]
     there = [_sharpness_at(rows, level) for _, rows in steps[steps["contender"] == ours["contender"]].groupby("seed")]
     apart = ours["test_accuracy"] - best["test_accuracy"]
-    full, note = setting.endswith("full batch"), f"{accuracy(ours)} against {accuracy(best)}."
+    full, note = _dal.is_full_batch(setting), f"{accuracy(ours)} against {accuracy(best)}."
     return [
         *claims,
         Claim(
@@ -177,11 +174,11 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
             f"of {level:.2g}, means over the seeds.",
         ),
         Claim(
-            f"{setting}: also at the same loss: λ₀ where its loss is first as low as that one's last, over that one's",
+            f"{setting}: also at the same loss: λ₀ where its loss gets as low as that one's last, over that one's",
             ratio(float(np.mean(there)), best["sharpness"]),
             "<",
             1,
-            note=f"{np.mean(there):.3g} on average.",
+            note=f"{np.mean(there):.3g} on average." if np.isfinite(there).all() else "A seed never has so low a loss.",
         ),
         Claim(f"{setting}: its test accuracy is higher: by how much", apart, ">=", 0, note=note)
         if full
@@ -190,9 +187,13 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
 
 
 def _sharpness_at(rows: Table, level: float) -> float:
-    """Returns λ₀ at the first record with a loss that low; NaN if there is none."""
-    there = rows[rows["sharpness"].notna() & (rows["loss"] <= level)]
-    return float(there["sharpness"].iloc[0]) if len(there) else np.nan
+    """Returns λ₀ where the loss first gets that low, between two records in proportion; NaN if it never does."""
+    records = rows[rows["sharpness"].notna() & (rows["loss"] > 0)]
+    there = np.flatnonzero(records["loss"] <= level)
+    if not len(there):
+        return np.nan
+    around = records.iloc[[there[0], max(there[0] - 1, 0)]]  # the first that is, and the last that isn't
+    return float(np.interp(np.log(level), np.log(around["loss"]), around["sharpness"]))
 
 
 def _rise(grid: Table) -> float:
@@ -204,7 +205,8 @@ def _rise(grid: Table) -> float:
 
 def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> Iterator[Tables]:
     """Yields the grids around what was learned, and those through several solutions and along a path."""
-    objective, learned = problem_of(fixed).objective, ends(fixed) | ends(adapted)
+    problem, learned = problem_of(fixed), ends(fixed) | ends(adapted)
+    objective = problem.objective
     setting, (rate, power) = rows["setting"].iloc[0], _best(rows)
     pair = rate["contender"], power["contender"]
     for (name, seed), theta in learned.items():
@@ -220,7 +222,7 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
     solutions = {name: theta for (name, seed), theta in learned.items() if seed == first and name in (*pair, DAL)}
     paths = {SOLUTIONS: solutions} if len(solutions) > 2 else {}
     if fixed.options.batch_size is None and not rate["diverged"]:
-        paths[PATH] = _path(fixed, objective, rate["rate"])
+        paths[PATH] = _path(problem, fixed.options, rate["rate"])
     for kind, thetas in paths.items():
         plane = landscape.through(list(thetas.values()))
         points = pandas.DataFrame(plane.points, columns=["x", "y"]).assign(name=list(thetas), explained=plane.explained)
@@ -231,14 +233,14 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
         }
 
 
-def _path(fixed: Sweep, objective: Objective, rate: float) -> dict[str, NDArray]:
-    """Returns some iterates of descent from the first seed's start by their steps."""
-    options = next(iter(fixed.options.runs().values()))
-    theta, path = problem_of(fixed).start(options), {}
+def _path(problem: Problem, options: Options, rate: float) -> dict[str, NDArray]:
+    """Returns some iterates of descent from the first seed's start by their steps, the last one among them."""
+    options = next(iter(options.runs().values()))
+    theta, path, kept = problem.start(options), {}, np.linspace(0, options.steps, _ON_PATH + 1).astype(int)
     for step in range(options.steps + 1):
-        if step % max(options.steps // _ON_PATH, 1) == 0:
+        if step in kept:
             path[str(step)] = np.asarray(theta)
-        theta = theta - rate * objective.gradient(theta)
+        theta = theta - rate * problem.objective.gradient(theta)
     return path
 
 
@@ -269,10 +271,6 @@ def _around(tables: Tables, setting: str, reach: float) -> tuple[list[tuple[str,
     return [(name, found._replace(losses=np.fmin(found.losses, highest))) for name, found in parts], highest
 
 
-def _pairs(sweeps: Sequence[Sweep]) -> list[tuple[Sweep, Sweep]]:
-    return list(zip(sweeps[::2], sweeps[1::2], strict=True))
-
-
 def _best(rows: Table) -> tuple[Table, Table]:
     """Returns the fixed rate and the DAL-p, p below 1, with the best test accuracies."""
     return best_test(fixed_rates(rows)), best_test(rows[rows["power"] < 1])
@@ -294,7 +292,7 @@ EXPERIMENT = _dal.experiment(
     ),
     paper_setting="VGG on CIFAR-10, batches of 64 and full batch; ResNet-50 on ImageNet, batches of 8,192.",
     quick=Config(both(on_batches("quick", 64), VGG["quick"])),
-    cpu=Config(both(on_batches("cpu", 64), MLP["cpu"]), points=17),
+    cpu=Config(both(on_batches("cpu", 64), CHEAP["cpu"]), points=17),
     paper=Config(both(on_batches("paper", 64), VGG["paper"])),
     run=run,
     claims=claims,
