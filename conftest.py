@@ -1,13 +1,16 @@
 """Tests and doctests run in double precision, compile quickly and draw no windows.
 
-Without PyTorch its doctests are left out.
+Their random numbers don't depend on which tests ran before. Without PyTorch its doctests are left out.
 """
 
 import os
+import sys
 from importlib.util import find_spec
 
 import jax
 import matplotlib
+import numpy as np
+import pytest
 from hypothesis import settings
 
 # Most of the tests' time is XLA compiling programs that run once, on little data. XLA refuses flags that it doesn't
@@ -25,3 +28,11 @@ settings.register_profile("compiling", deadline=None)  # the first example of a 
 settings.load_profile("compiling")
 
 collect_ignore = [] if find_spec("torch") else ["src/principalflow/torch"]
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers():
+    """Seeds the global generators; a test that is the first to import PyTorch gets that one's own fixed seed."""
+    np.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)

@@ -151,7 +151,6 @@ class Restless(nn.Module):
 @pytest.mark.parametrize("train_mode", [None, True, False])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_the_model_is_left_as_it_was(train_mode, batches):
-    torch.manual_seed(0)
     model = Restless()
     model.layers[1].eval()
     x, y = tensors(SMALL)
@@ -193,7 +192,6 @@ def test_a_graph_of_the_loop_can_still_be_differentiated():
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_dropout_is_the_same_in_all_passes(batches):
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 300), nn.Tanh(), nn.Dropout(0.5), nn.Linear(300, 2)).double()
     x, y = tensors(SMALL)
     data = (x, y) if batches == 1 else [(x[:6], y[:6]), (x[6:], y[6:])]
@@ -203,7 +201,6 @@ def test_dropout_is_the_same_in_all_passes(batches):
 
 
 def test_the_mode_can_be_chosen():
-    torch.manual_seed(0)
     model, data = Restless(), tensors(SMALL)
     evaluated = Monitor(model, mean_square, data, train_mode=False).observe(0, 0.1)["loss"]
     model.eval()

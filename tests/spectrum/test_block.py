@@ -59,6 +59,14 @@ def test_values_lie_within_ten_residuals_of_the_true_ones(seed):
     assert eig.method == ("dense" if size < 500 else "block")
 
 
+def test_eigenvalues_a_little_more_than_the_tolerance_apart_are_seldom_skipped():
+    values = np.arange(600.0)
+    starts = (np.random.default_rng(seed).standard_normal((600, 5)) for seed in range(100))
+    found = [block_eigenpairs(lambda V: values[:, None] * V, start, k=3, tol=1e-3).values for start in starts]
+    skipped = np.max(np.abs(np.array(found) - [599, 598, 597]), axis=1) > 0.6  # a residual
+    assert np.sum(skipped) <= 2  # as docs/stability.md says: 12 of 4,000
+
+
 def test_residuals_are_what_they_say():
     random = np.random.default_rng(0)
     product = operator(random.standard_normal(700), random)
@@ -177,10 +185,10 @@ def test_jax_arrays_stay_jax_arrays():
 
 def test_torch_tensors_stay_torch_tensors():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    values = torch.arange(600.0, dtype=torch.float64)[:, None]
-    eig = block_eigenpairs(lambda V: values * V, torch.randn(600, 5, dtype=torch.float64), k=3)
+    values, start = torch.tensor(OUTLIERS)[:, None], np.random.default_rng(0).standard_normal((600, 4))
+    eig = block_eigenpairs(lambda V: values * V, torch.tensor(start), k=4)
     assert isinstance(eig.vectors, torch.Tensor)
-    np.testing.assert_allclose(eig.values, [599, 598, 597], atol=0.6)
+    np.testing.assert_allclose(eig.values, [9, 8, 7, 6], atol=0.009)
 
 
 def test_jax_does_not_compile_again_from_step_to_step():
