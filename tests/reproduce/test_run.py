@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -124,6 +125,29 @@ def test_two_processes_give_what_one_gives(tmp_path):
     apart, _ = run_all(tmp_path, ids, jobs=2)
     assert [result.experiment.id for result in apart] == ids
     assert list(apart[0].claims) == list(reproduce.run("coefficients").claims)
+
+
+def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
+    begun, said = [], []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, jobs, *_):
+            super().__init__(jobs)
+
+        def submit(self, function, training, *_):
+            begun.append(training)
+            return super().submit(lambda: 0.0)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_run, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(_run, "wait", interrupted)
+    trainings = [Training("digits", 50, "mlp", width=0.02, h=h, steps=2) for h in (0.1, 0.2, 0.3)]
+    with pytest.raises(KeyboardInterrupt):
+        list(_run._in_processes([], trainings, "quick", tmp_path, 2, None, said.append))
+    assert begun == trainings[:2]
+    assert said == ["Stopping at the next checkpoint."]
 
 
 def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):

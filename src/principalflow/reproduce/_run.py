@@ -217,17 +217,24 @@ def _in_processes(
     say: Callable[[str], None],
 ) -> Iterator[Result]:
     """Makes trainings and runs experiments, each when its trainings are there."""
-    held_back = waiting[::-1]  # the last ones take longest: begun first, they leave nobody idle
+    to_train, to_run = list(trainings), waiting[::-1]  # the last ones take longest: begun first, they leave nobody idle
+    in_training: dict[Future, Makeable] = {}
     running: dict[Future, tuple[Experiment, Any]] = {}
     killed: list[tuple[Experiment, Any]] = []
     with _threads_each(jobs), ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (prepare,)) as pool:
-        in_training = {_submitted(pool, _train, training, profile, out): training for training in trainings}
         try:
-            while held_back or running or in_training:
-                not_there = set(in_training.values())
-                for item in [item for item in held_back if not not_there & set(_trainings([item]))]:
-                    held_back.remove(item)
-                    running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
+            while to_train or to_run or in_training or running:
+                not_there = {*to_train, *in_training.values()}
+                ready = [item for item in to_run if not not_there & set(_trainings([item]))]
+                # No more than run at once: what waits in the pool would still begin after an interruption.
+                while (to_train or ready) and len(in_training) + len(running) < jobs:
+                    if to_train:
+                        training = to_train.pop(0)
+                        in_training[_submitted(pool, _train, training, profile, out)] = training
+                    else:
+                        item = ready.pop(0)
+                        to_run.remove(item)
+                        running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
                 for task in wait([*in_training, *running], return_when=FIRST_COMPLETED).done:
                     error = task.exception()
                     if task in in_training:
@@ -240,8 +247,8 @@ def _in_processes(
                         killed.append(item)
                     else:
                         yield _saved(*item, profile, out, error)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
+        except KeyboardInterrupt:
+            say("Stopping at the next checkpoint.")
             raise
     for item in killed:  # one process was, and all that waited with it; now each has its own
         yield from _in_processes([item], [], profile, out, 1, prepare, say)
