@@ -102,11 +102,11 @@ _FEW_POWERS = (1.0, 0.75, 0.5)
 DAL, HALF = "DAL", "DAL-0.5"
 STEPS_NOT_COST = "Counted in steps; one of DAL's costs about three gradients."
 _FIXED = "h = "  # how the names of fixed rates begin
+_NAMES_INSIDE = 8  # of a legend; one with more would hide curves
 # Colours by name; shades for the rates of those whose names begin so, darker for higher ones; and those of all others.
 _COLOURS = {DAL: "#D55E00", "DAL-0.875": "#E69F00", "DAL-0.75": "#0072B2", "DAL-0.625": "#56B4E9", HALF: "#009E73"}
 _COLOURS |= {"Prodigy": "#8C510A", "DoG": "#999933"}
 _SHADES = {_FIXED: ("Greys", 0.95), "momentum": ("Purples", 0.95), "Adam": ("RdPu", 0.7)}
-_IN_THE_AXES = 8  # names of a legend, of more it stands below
 _OTHER_COLOURS = ("#8C510A", "#CC79A7", "#01665E", "#B2182B", "#4D9221", "#7B3294")
 _DATA = {"digits": "digits of 8 x 8 pixels", "mnist": "images of MNIST", "cifar10": "images of CIFAR-10"}
 _NETWORKS = {"vgg11": "a VGG-11", "vgg16": "a VGG-16", "resnet18": "a ResNet-18"}
@@ -281,7 +281,7 @@ def draw_losses(ax: Axes, steps: Table, contenders: Sequence[str] | None = None)
     draw_curves(ax, steps, "loss", contenders)
     start, losses = steps.loc[steps["step"] == 0, "loss"].max(), steps["loss"][steps["loss"] > 0]
     ax.set(title=f"{steps['setting'].iloc[0]}: loss", ylim=(losses.min() / 1.5, 1.2 * min(losses.max(), 3 * start)))
-    many = len(ax.get_legend_handles_labels()[1]) > _IN_THE_AXES
+    many = len(ax.get_legend_handles_labels()[1]) > _NAMES_INSIDE
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 3} if many else {"ncols": 2}
     ax.legend(fontsize="x-small", title="faint: other seeds", title_fontsize="x-small", **below)
 

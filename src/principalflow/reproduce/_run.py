@@ -217,7 +217,7 @@ def _in_processes(
     say: Callable[[str], None],
 ) -> Iterator[Result]:
     """Makes trainings and runs experiments, each when its trainings are there."""
-    to_train, to_run = list(trainings), waiting[::-1]  # the last ones take longest: begun first, they leave nobody idle
+    to_train, to_run = trainings, waiting[::-1]  # the last ones take longest: begun first, they leave nobody idle
     in_training: dict[Future, Makeable] = {}
     running: dict[Future, tuple[Experiment, Any]] = {}
     killed: list[tuple[Experiment, Any]] = []
@@ -227,14 +227,12 @@ def _in_processes(
                 not_there = {*to_train, *in_training.values()}
                 ready = [item for item in to_run if not not_there & set(_trainings([item]))]
                 # No more than run at once: what waits in the pool would still begin after an interruption.
-                while (to_train or ready) and len(in_training) + len(running) < jobs:
-                    if to_train:
-                        training = to_train.pop(0)
-                        in_training[_submitted(pool, _train, training, profile, out)] = training
-                    else:
-                        item = ready.pop(0)
-                        to_run.remove(item)
-                        running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
+                free = jobs - len(in_training) - len(running)
+                begun, to_train = to_train[:free], to_train[free:]
+                in_training |= {_submitted(pool, _train, training, profile, out): training for training in begun}
+                for item in ready[: free - len(begun)]:
+                    to_run.remove(item)
+                    running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
                 for task in wait([*in_training, *running], return_when=FIRST_COMPLETED).done:
                     error = task.exception()
                     if task in in_training:
