@@ -93,9 +93,9 @@ def test_the_rate_may_change_along_a_recording():
 
 def test_a_restored_recording_goes_on_bit_for_bit(run):
     one, other = pf.Record(k=3).start(NETWORK), pf.Record(k=3).start(NETWORK)
-    assert one.state is None
+    assert one.state == {}
     one(run.thetas[0], 0.05)
-    other.restore(jnp.asarray(np.array(one.state)))  # as from a file
+    other.restore({name: jnp.asarray(np.array(array)) for name, array in one.state.items()})  # as from a file
     assert other(run.thetas[4], 0.05) == one(run.thetas[4], 0.05)
 
 

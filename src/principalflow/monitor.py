@@ -18,6 +18,9 @@ from principalflow.objective import Objective, Vector, as_objective
 from principalflow.record import Record, Row
 from principalflow.runs._export import add_row
 
+# Begins the names of those arrays of a monitor's state that the eigenpairs start from.
+_TRAIL = "trail_"
+
 
 class Threshold(NamedTuple):
     """The curvature beyond which an optimiser is unstable: `times_h` over the learning rate, as a formula and why."""
@@ -70,13 +73,14 @@ class Watch:
     @property
     def state(self) -> dict[str, Any]:
         """Arrays on which the next row and its events depend, to be kept and given to `restore`."""
-        block = {} if self._take.state is None else {"block": self._take.state}
-        return block | {name: np.array(on) for name, on in self._states.items()}
+        trail = {_TRAIL + name: array for name, array in self._take.state.items()}
+        return trail | {name: np.array(on) for name, on in self._states.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Makes the next row and its events what they would have been where `state` was read."""
-        self._take.restore(state.get("block"))
-        self._states = {name: bool(on) for name, on in state.items() if name != "block"}
+        trail = {name: array for name, array in state.items() if name.startswith(_TRAIL)}
+        self._take.restore({name.removeprefix(_TRAIL): array for name, array in trail.items()})
+        self._states = {name: bool(on) for name, on in state.items() if np.ndim(on) == 0}
 
     @property
     def overhead(self) -> float:

@@ -1,6 +1,7 @@
 """All that governs stability, recorded along a run."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from principalflow.flows import IGR, Flow, NegativeGradient, Principal
 from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector
 from principalflow.spectrum._block import Eigenpairs
+from principalflow.spectrum._trail import Trail
 
 Row = dict[str, Any]
 
@@ -74,15 +76,16 @@ class WarmStart:
     _eigenpairs: Eigenpairs | None = None
 
     @property
-    def state(self) -> Any:
-        """The block of vectors that the next record starts from, an array; None before the first."""
-        return None if self._eigenpairs is None else self._eigenpairs.block
+    def state(self) -> dict[str, Any]:
+        """The arrays that the next record starts from, by name; none before the first, or where nothing is carried."""
+        trail = self._eigenpairs and self._eigenpairs.trail
+        return {} if trail is None else vars(trail)
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Makes the next record, bit for bit, what it would have been where `state` was read."""
-        none = np.zeros(0)  # the search takes nothing of them but the block
-        eigenpairs = Eigenpairs(none, state, none, 0, True, "largest", "block", block=state)
-        self._eigenpairs = None if state is None else eigenpairs
+        none = np.zeros(0)  # the search takes nothing of them but the trail
+        trail = Trail(**state) if state else None
+        self._eigenpairs = trail and Eigenpairs(none, trail.found, none, 0, True, "largest", "block", trail)
 
 
 class Recording(WarmStart):

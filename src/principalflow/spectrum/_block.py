@@ -2,18 +2,24 @@
 
 A block Rayleigh-Ritz method. A basis S is kept with H S beside it, so nothing is multiplied twice. The
 eigenpairs of the small matrix S^T H S give approximate eigenpairs of H, whose residuals cost no product; the
-worst residuals extend S until all are small enough. Started at the block of the previous training step, it is
-mostly done after the products that certify that block.
+worst residuals extend S until all are small enough.
+
+Along a training run each call leaves a trail for the next, `_trail.py`: where to start, so that mostly the products
+that certify the start are all, and what the operator did to a random vector, the probe, so that a change elsewhere
+shows. Where it does, the residuals of the probe extend the basis too, and find what lies there.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_torch_array
+from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
 
 from principalflow import _checks
+from principalflow.spectrum._basis import Basis, Counted, check_rank, like, orthonormal, rows, to_numpy
+from principalflow.spectrum._trail import Outside, Trail, probe
 
 Which = Literal["largest", "smallest"]
 
@@ -22,9 +28,8 @@ DENSE_SIZE = 500
 # Columns of the dense matrix that are computed at once.
 _DENSE_COLUMNS = 64
 # Vectors beyond the k that are asked for: they meet a cluster or a swap of order before it matters. One costs one
-# product at each training step; a start that must find everything takes more.
-_GUARDS = 1
-_COLD_GUARDS = 3
+# product at each training step. A search has a second, for what it finds; a start from nothing has three.
+_GUARDS, _SEARCH_GUARDS, _COLD_GUARDS = 1, 2, 3
 # How well a guard must be known, relative to the largest |value|. It only has to show that nothing larger
 # hides in its direction, for which the leading digit is enough.
 _GUARD_TOLERANCE = 0.1
@@ -39,10 +44,11 @@ class Eigenpairs:
         vectors: Their unit eigenvectors, (D, k), in the same order.
         residuals: ||H v - value v|| of each: an eigenvalue lies within this distance of the value.
         products: Products spent, counted by columns.
-        converged: Whether all residuals are within the tolerance, and the guard saw nothing further out.
+        converged: Whether all residuals are within the tolerance, and neither guards nor probe saw anything further
+            out.
         which: Which end of the spectrum they are of.
         method: "dense" if all eigenpairs were computed, "block" for the iteration.
-        block: The vectors with the guard beside them, where the next call starts when it gets this as its guess.
+        trail: What the next call starts from when it gets this as its guess; None where all were computed.
     """
 
     values: np.ndarray
@@ -52,7 +58,7 @@ class Eigenpairs:
     converged: bool
     which: Which
     method: Literal["dense", "block"]
-    block: Any = field(repr=False)
+    trail: Trail | None = field(repr=False, default=None)
 
 
 def block_eigenpairs(
@@ -70,12 +76,11 @@ def block_eigenpairs(
     float64. Below D = 500 all eigenpairs are computed instead, and `method` says so.
 
     A residual $\|Hv - \lambda v\|$ proves that an eigenvalue lies within it of $\lambda$. That none further out was
-    overlooked is made likely by the guards, not proved: no method can from a few products.
+    overlooked is made likely by guards and a random probe, not proved: no method can from a few products.
 
     Args:
         product: The operator times a block, (D, m) -> (D, m).
-        guess: The `Eigenpairs` of a similar operator, which are taken for what to look for; or a block (D, m), to which
-            random vectors are added, since it may lack a direction.
+        guess: The `Eigenpairs` of a similar operator; or a block (D, m) to start from.
         k: How many pairs.
         tol: The residual to reach, relative to the largest |eigenvalue| seen.
         which: Which end of the spectrum.
@@ -121,43 +126,59 @@ def solve(
     cover = None if cover is None else _checks.real("cover", cover)
     if not callable(product):
         raise ValueError(f"product must be a function from blocks to blocks, got a {type(product).__name__}.")
-    known = isinstance(guess, Eigenpairs) and guess.which == which
-    guess = guess.block if isinstance(guess, Eigenpairs) else guess
+    trail = guess.trail if isinstance(guess, Eigenpairs) and guess.which == which else None
+    if isinstance(guess, Eigenpairs):
+        guess = guess.vectors if trail is None else trail.start
     _check_guess(guess, k)
     guess = guess.detach() if is_torch_array(guess) else guess
     tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
-    request = _Request(k, tol, 1 if which == "largest" else -1, cover)
-    counted = _Counted(product, array_namespace(guess))
+    request = _Request(k, tol, 1 if which == "largest" else -1, cover, max_products)
+    counted = Counted(product, array_namespace(guess))
     size = guess.shape[0]
     if size < DENSE_SIZE and size <= max_products:
         ritz, along = _dense(counted, guess, request, also)
-        return ritz.eigenpairs(request, counted.products, "dense"), along
+        return ritz.eigenpairs(request, counted.products, "dense", None), along
 
-    basis = _Basis(counted, guess, max(k + _GUARDS, guess.shape[1]) if known else max(k, guess.shape[1]) + _COLD_GUARDS)
-    along = None
-    if also is not None:
-        basis.extend(counted.xp.reshape(also, (1, -1)))
-        along = basis.times(also)
-    ritz = _refine(basis, k, request, max_products)
-    wanted = k
+    if trail is not None and guess.shape[1] < k + _GUARDS:  # fewer were asked for then
+        trail = None
+    guards = _COLD_GUARDS if trail is None else _GUARDS
+    wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - _GUARDS
+    basis = Basis(counted, guess, _room(wanted, guards))
+    along = None if also is None else basis.product_with(also)
+    probed = basis.product_with(probe(counted.xp, guess))
+    if trail is None:
+        basis.fill(wanted + guards)
+        outside, wanted = Outside.unknown(size), k
+    else:
+        outside = trail.outside(basis, probed)
+    ritz = _refine(basis, wanted, guards, request, outside)
     while ritz.converged and wanted < size and request.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
-        basis.widen(max(wanted + _GUARDS, basis.width))
-        ritz = _refine(basis, wanted, request, max_products)
-    return ritz.eigenpairs(request, counted.products, "block"), along
+        basis.make_room(_room(wanted, guards))
+        basis.fill(wanted + guards)
+        ritz = _refine(basis, wanted, guards, request, Outside.unknown(size))
+    kept = request.held(ritz.values) + _GUARDS
+    trail = Trail.after(trail, counted.xp, ritz.improved[:kept], probed, ritz.outside)
+    return ritz.eigenpairs(request, counted.products, "block", trail), along
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What is asked for: how many pairs, how well known, of which end, and how far."""
+    """What is asked for: how many pairs, how well known, of which end, how far, and at what price."""
 
     k: int
     tol: float
     sign: int
     cover: float | None
+    max_products: int
 
     def is_beyond_cover(self, values: Any) -> Any:
         return self.cover is not None and self.sign * values > self.sign * self.cover
+
+    def held(self, values: np.ndarray) -> int:
+        """How many of the values to return: k, or with `cover` all beyond it and one more."""
+        beyond = int(np.sum(self.is_beyond_cover(values)))
+        return self.k if self.cover is None else min(max(self.k, beyond + 1), len(values))
 
 
 @dataclass(frozen=True)
@@ -168,157 +189,99 @@ class _Ritz:
     vectors: Any
     residuals: np.ndarray
     converged: bool
+    improved: Any = None
+    outside: Outside | None = None
 
-    def eigenpairs(self, request: _Request, products: int, method: Literal["dense", "block"]) -> Eigenpairs:
-        """Returns the k first, or with `cover` all beyond it and one more."""
-        beyond = int(np.sum(request.is_beyond_cover(self.values)))
-        k = min(max(request.k, beyond + 1), len(self.values)) if request.cover is not None else request.k
-        X, which = self.vectors[:, : k + _GUARDS], "largest" if request.sign > 0 else "smallest"
-        return Eigenpairs(self.values[:k], X[:, :k], self.residuals[:k], products, self.converged, which, method, X)
+    def eigenpairs(
+        self, request: _Request, products: int, method: Literal["dense", "block"], trail: Trail | None
+    ) -> Eigenpairs:
+        k, which = request.held(self.values), "largest" if request.sign > 0 else "smallest"
+        values, vectors, residuals = self.values[:k], self.vectors[:, :k], self.residuals[:k]
+        return Eigenpairs(values, vectors, residuals, products, self.converged, which, method, trail)
 
 
-def _refine(basis: "_Basis", k: int, request: _Request, max_products: int) -> _Ritz:
-    """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough."""
-    tolerances = np.where(np.arange(basis.width) < k, request.tol, max(request.tol, _GUARD_TOLERANCE))
-    former, size = np.full(k, np.inf), basis.S.shape[1]
+def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outside) -> _Ritz:
+    """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough.
+
+    Where something outside may have come beyond the k-th value, it is searched for: by so many more products with the
+    residual of the outermost guard, and until nothing moves any more.
+    """
+    former, taken, searched = np.zeros(0), 0, 0
     while True:
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
-        values, block = values[: basis.width], Y[:, : basis.width]
+        steps = outside.steps_to_search(request.sign * values[k - 1], request.tol * scale)
+        if steps and not searched:
+            guards, searched = max(guards, _SEARCH_GUARDS), steps
+            if outside.change is not None and basis.extend(basis.xp.reshape(outside.change, (1, -1))):
+                continue
+        width, furthest = min(k + guards, len(values)), request.sign * values[-1]
+        values, block = values[:width], Y[:, :width]
+        tolerances = _tolerances(values, k, request.tol * scale, scale)
         R = basis.combine(block, basis.HS) - basis.combine(block * values, basis.S)
-        residuals = _to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
-        excess = residuals / (tolerances * scale)
+        residuals = to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
+        excess = residuals / tolerances
         # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
-        moved = np.max(np.abs(values[:k] - former)) > request.tol * scale
-        at_rest = not basis.is_random or (len(basis.T) >= min(2 * basis.width, size) and not moved)
-        converged, former = bool(np.all(excess <= 1)) and at_rest, values[:k]
-        if converged or basis.product.products >= max_products:
+        moved = len(former) != width or bool(np.any(np.abs(values - former) > tolerances))
+        searching = steps > 0 and (taken < steps or moved)
+        converged, former = bool(np.all(excess <= 1)) and not searching, values
+        if converged or basis.product.products >= request.max_products:
             break
-        worst = np.argsort(-excess)[: basis.extension]
-        worst = worst[(excess[worst] > 1) | (not at_rest)]
-        if basis.is_full:
-            basis.restart(Y)
-            block = np.eye(len(basis.T), basis.width)  # the first vectors of the basis now
-        if not basis.extend(_rows(basis.xp, R, worst)):
+        extension = max(2, width // 4)  # one is as thrifty in products, more use the machine better
+        worst = np.argsort(-excess)[:extension]
+        chosen = np.union1d(worst[excess[worst] > 1], [width - 1] if searching else []).astype(int)
+        if basis.room < len(chosen):
+            basis.restart(Y[:, : 2 * width])  # with the block alone, what was learnt would be forgotten
+            block = np.eye(len(basis.T), width)  # the first vectors of the basis now
+        if not basis.extend(rows(basis.xp, R, chosen)):
             converged = bool(np.all(excess <= 1))  # nothing lies outside
             break
-    return _Ritz(values, basis.xp.matrix_transpose(basis.combine(block, basis.S)), residuals, converged)
+        taken += 1
+    X = basis.combine(block, basis.S)
+    if searched:
+        beyond = (request.sign * values + residuals)[k + _GUARDS :]
+        outside = outside.after_search(float(beyond[0]) if len(beyond) else -math.inf, taken)
+    outside = outside.with_other_end(furthest)
+    improved = X + basis.like(_steps_to_improve(values, request.sign * outside.other_end))[:, None] * R
+    return _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged, improved, outside)
 
 
-class _Basis:
-    """An orthonormal basis S with H S, one vector a row, and T = S H S^T.
+def _tolerances(values: np.ndarray, k: int, wanted: float, scale: float) -> np.ndarray:
+    """Returns the residuals to reach: `wanted` for the first k, and for guards what tells them from the k-th value."""
+    distance = np.abs(values - values[k - 1])
+    guards = np.clip(distance, wanted, max(wanted, _GUARD_TOLERANCE * scale))
+    return np.where(np.arange(len(values)) < k, wanted, guards)
 
-    The arrays have room for more rows, zero until they are used, so that JAX compiles once.
+
+def _steps_to_improve(values: np.ndarray, other_end: float) -> np.ndarray:
+    """How far to go along each residual r = Hx - value x, so that x + step r is nearer to its eigenvector.
+
+    To 1 / (value - other end), which multiplies the part of x along any other eigenvector, whose value lies between, by
+    less than one: a step of the power method, and since Hx is known it costs no product.
     """
-
-    def __init__(self, product: "_Counted", guess: Any, width: int):
-        self.xp, self.product = product.xp, product
-        self.eps = float(self.xp.finfo(guess.dtype).eps)
-        self.S = self.HS = self.xp.matrix_transpose(guess)[:0]
-        self.T = np.zeros((0, 0))
-        self.is_random = False
-        self._make_room(width)
-        _check_rank(guess, self.extend(self.xp.matrix_transpose(guess)))
-        self._fill()
-
-    def widen(self, width: int) -> None:
-        """Makes room for blocks of `width`, and has at least that many vectors."""
-        self._make_room(width)
-        self._fill()
-
-    def extend(self, W: Any) -> int:
-        """Adds what the rows of W have beyond the basis; returns how many directions that were."""
-        W = _orthonormal(self.xp, W, self.S if len(self.T) else None)
-        old, added = len(self.T), W.shape[0]
-        if added:
-            HW = self.xp.matrix_transpose(self.product(self.xp.matrix_transpose(W)))
-            place = self.like(np.eye(self.S.shape[0])[:, old : old + added])
-            self.S, self.HS = self.S + place @ W, self.HS + place @ HW
-            T = np.zeros((old + added, old + added))
-            T[:old, :old] = self.T
-            # Both sides of the new rows and columns are measured, so that a product that isn't symmetric shows.
-            T[:, old:] = _to_numpy(self.S @ self.xp.matrix_transpose(HW))[: old + added]
-            T[old:, :old] = _to_numpy(W @ self.xp.matrix_transpose(self.HS))[:, :old]
-            self.T = T
-        return added
-
-    def combine(self, Y: np.ndarray, rows: Any) -> Any:
-        """Returns the combinations of `rows`, S or HS, whose coefficients are the columns of Y."""
-        padded = np.zeros((Y.shape[1], rows.shape[0]))
-        padded[:, : len(Y)] = Y.T
-        return self.like(padded) @ rows
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.T) + self.extension > self.S.shape[0]
-
-    @property
-    def extension(self) -> int:
-        """Residuals that extend the basis at a time: one is as thrifty in products, more use the machine better."""
-        return max(2, self.width // 4)
-
-    def restart(self, Y: np.ndarray) -> None:
-        """Keeps the best Ritz vectors, twice the block: with the block alone, what was learnt is forgotten."""
-        kept = np.zeros((len(Y), self.S.shape[0]))
-        columns = min(2 * self.width, len(Y))
-        kept[:, :columns] = Y[:, :columns]
-        self.S, self.HS = self.combine(kept, self.S), self.combine(kept, self.HS)
-        self.T = Y[:, :columns].T @ self.T @ Y[:, :columns]
-
-    def times(self, v: Any) -> Any:
-        """Returns H v for a vector within the basis."""
-        return (self.S @ v) @ self.HS
-
-    def like(self, x: np.ndarray) -> Any:
-        """Returns `x` as an array of the basis's kind."""
-        return _like(self.xp, x, self.S)
-
-    def _make_room(self, width: int) -> None:
-        size = self.S.shape[1]
-        self.width = min(width, size)
-        more = self.like(np.zeros((3 * self.width + self.extension - self.S.shape[0], size)))
-        self.S, self.HS = self.xp.concat([self.S, more], axis=0), self.xp.concat([self.HS, more], axis=0)
-
-    def _fill(self) -> None:
-        random = np.random.default_rng(2023)  # not 0, with which many a guess is made
-        while len(self.T) < self.width:
-            self.is_random = True
-            self.extend(self.like(random.standard_normal((self.width - len(self.T), self.S.shape[1]))))
+    distance = values - other_end
+    return np.divide(1, distance, out=np.zeros_like(distance), where=distance != 0)
 
 
-class _Counted:
-    """A product that counts its columns and refuses what can't be right."""
-
-    def __init__(self, product: Callable[[Any], Any], xp: Any):
-        self.product, self.xp, self.products = product, xp, 0
-
-    def __call__(self, block: Any) -> Any:
-        result = self.product(block)
-        if not _is_array(result) or array_namespace(result) != self.xp or result.dtype != block.dtype:
-            got = f"{type(result).__name__} of {getattr(result, 'dtype', 'no dtype')}"
-            raise ValueError(f"product must return a {type(block).__name__} of {block.dtype}, as it gets, got a {got}.")
-        result = result.detach() if is_torch_array(result) else result
-        if tuple(result.shape) != tuple(block.shape):
-            raise ValueError(f"product must keep the block's shape {tuple(block.shape)}, got {tuple(result.shape)}.")
-        if not bool(self.xp.all(self.xp.isfinite(result))):
-            raise _checks.NonFiniteError("product must be finite, but it returned entries that are not.")
-        self.products += block.shape[1]
-        return result
+def _room(wanted: int, guards: int) -> int:
+    """How many vectors a basis has room for before it must be restarted."""
+    width = wanted + max(guards, _SEARCH_GUARDS)  # for a search too, so that JAX has one shape for both
+    return 4 * width + max(2, width // 4)
 
 
-def _dense(product: _Counted, guess: Any, request: _Request, also: Any) -> tuple[_Ritz, Any]:
+def _dense(product: Counted, guess: Any, request: _Request, also: Any) -> tuple[_Ritz, Any]:
     """Returns all eigenpairs, and the matrix times `also`."""
     xp, size = product.xp, guess.shape[0]
-    _check_rank(guess, _orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
+    check_rank(guess, orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
     identity = np.eye(size)
-    slabs = [product(_like(xp, identity[:, i : i + _DENSE_COLUMNS], guess)) for i in range(0, size, _DENSE_COLUMNS)]
+    slabs = [product(like(xp, identity[:, i : i + _DENSE_COLUMNS], guess)) for i in range(0, size, _DENSE_COLUMNS)]
     H = xp.concat(slabs, axis=1)
-    matrix = _to_numpy(H)
+    matrix = to_numpy(H)
     values, vectors = _eigh(matrix, request.sign, float(xp.finfo(guess.dtype).eps))
     residuals = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
     converged = bool(np.all(residuals <= request.tol * np.max(np.abs(values))))
-    return _Ritz(values, _like(xp, vectors, guess), residuals, converged), None if also is None else H @ also
+    return _Ritz(values, like(xp, vectors, guess), residuals, converged), None if also is None else H @ also
 
 
 def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -331,24 +294,8 @@ def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]
     return values[order], vectors[:, order]
 
 
-def _orthonormal(xp: Any, W: Any, S: Any) -> Any:
-    """Returns orthonormal rows for what the rows of W have beyond those of S; dependent ones are left out."""
-    least = float(xp.finfo(W.dtype).eps) ** 0.5
-    for _ in range(1 if S is None else 2):  # once more repairs what cancellation lost
-        W = W / _or_one(xp, xp.max(xp.abs(W), axis=1, keepdims=True))  # else the square of a length may overflow
-        W = W / _or_one(xp, xp.linalg.vector_norm(W, axis=1, keepdims=True))
-        if S is not None:
-            W = W - (W @ xp.matrix_transpose(S)) @ S
-        Q, R = xp.linalg.qr(xp.matrix_transpose(W))
-        W = xp.matrix_transpose(Q)
-        independent = np.abs(np.diagonal(_to_numpy(R))) > least
-        if not np.all(independent):
-            W = _rows(xp, W, np.flatnonzero(independent))
-    return W
-
-
 def _check_guess(guess: Any, k: int) -> None:
-    if not _is_array(guess):
+    if not is_array_api_obj(guess):
         raise ValueError(f"guess must be an array (D, m) of NumPy, JAX or PyTorch, got a {type(guess).__name__}.")
     xp = array_namespace(guess)
     if guess.ndim != 2 or not guess.shape[1] or guess.dtype not in (xp.float32, xp.float64):
@@ -358,28 +305,3 @@ def _check_guess(guess: Any, k: int) -> None:
         raise _checks.NonFiniteError("guess must be finite, but it has entries that are not.")
     if k > guess.shape[0]:
         raise ValueError(f"k must be at most the number of parameters, {guess.shape[0]}, got {k}.")
-
-
-def _check_rank(guess: Any, rank: int) -> None:
-    if rank < guess.shape[1]:
-        raise ValueError(f"guess must have independent columns, got rank {rank} of {guess.shape[1]}.")
-
-
-def _is_array(x: Any) -> bool:
-    return is_array_api_obj(x)
-
-
-def _or_one(xp: Any, x: Any) -> Any:
-    return xp.where(x > 0, x, xp.ones_like(x))
-
-
-def _rows(xp: Any, X: Any, which: np.ndarray) -> Any:
-    return xp.take(X, xp.asarray(which, device=device(X)), axis=0)
-
-
-def _to_numpy(x: Any) -> np.ndarray:
-    return np.asarray(x.detach().cpu() if is_torch_array(x) else x, dtype=np.float64)
-
-
-def _like(xp: Any, x: np.ndarray, like: Any) -> Any:
-    return xp.asarray(x, dtype=like.dtype, device=device(like))

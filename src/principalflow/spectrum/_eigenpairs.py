@@ -1,5 +1,6 @@
 """The Hessian's largest or smallest eigenpairs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -72,28 +73,34 @@ def eigenpairs_and_product(
     hessian: Hessian, k: int, guess: Any, tol: float, also: Any = None, **options: Any
 ) -> tuple[Eigenpairs, Any]:
     """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
-    block = _start(hessian, k, guess)
+    start = _start(hessian, k, guess)
     product = hessian
     if hessian.on_cpu:
         # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations.
-        block, also = np.asarray(block), None if also is None else np.asarray(also)
+        start, also = _mapped(start, np.asarray), None if also is None else np.asarray(also)
         # One column after another takes less time than all at once, and compiles once for blocks of all sizes.
         product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T], axis=1)  # noqa: E731
-    start = replace(guess, block=block) if isinstance(guess, Eigenpairs) else block
     eig, along = solve(product, start, k, tol, also=also, **options)
-    vectors, block = (hessian.put(jnp.asarray(rows)) for rows in (eig.vectors, eig.block))
-    return replace(eig, vectors=vectors, block=block), None if along is None else jnp.asarray(along)
+    eig = _mapped(eig, lambda rows: hessian.put(jnp.asarray(rows)))
+    return eig, None if along is None else jnp.asarray(along)
 
 
-def _start(hessian: Hessian, k: int, guess: Any) -> Array:
-    """Returns the block to start from, for the selected parameters."""
+def _start(hessian: Hessian, k: int, guess: Any) -> Any:
+    """Returns the former result or the block to start from, for the selected parameters."""
     dtype, size = hessian.theta.dtype, hessian.theta.size
     if guess is None:
         columns = min(_checks.whole("k", k, least=1), hessian.size)
         # NumPy's, since JAX would compile a second for them.
         return jnp.asarray(np.random.default_rng(0).standard_normal((hessian.size, columns)), dtype)
-    block = _checks.inexact("guess", guess.block if isinstance(guess, Eigenpairs) else guess)
+    block = _checks.inexact("guess", guess.vectors if isinstance(guess, Eigenpairs) else guess)
     if block.ndim != 2 or block.shape[0] != size or jnp.iscomplexobj(block):
         given = f"{block.dtype}{block.shape}"
         raise ValueError(f"guess must be real with shape ({size}, m), vectors as columns, got {given}.")
-    return hessian.take(block.astype(dtype))
+    return _mapped(guess if isinstance(guess, Eigenpairs) else block, lambda rows: hessian.take(rows.astype(dtype)))
+
+
+def _mapped(start: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a block, or eigenpairs with their trail, with the large arrays changed."""
+    if not isinstance(start, Eigenpairs):
+        return change(start)
+    return replace(start, vectors=change(start.vectors), trail=start.trail and start.trail.map(change))

@@ -199,14 +199,15 @@ class _Recording(WarmStart):
         if not math.isfinite(loss) or not bool(gradient.isfinite().all()):
             raise _checks.NonFiniteError("the loss and its gradient must be finite, but they are not.")
         k, guess = min(self._record.k, gradient.numel()), self._eigenpairs
-        if guess is not None and guess.block.shape[0] == gradient.numel():
-            guess = replace(guess, block=guess.block.to(gradient))
+        if guess is not None and guess.trail is not None and len(guess.trail.probed) == gradient.numel():
+            guess = replace(guess, trail=guess.trail.map(lambda rows: rows.to(gradient)))
         else:  # the first time, or parameters were frozen or thawed
             random = torch.Generator().manual_seed(0)
             guess = torch.randn(gradient.numel(), k, generator=random, dtype=gradient.dtype).to(gradient.device)
         eigenpairs, Hg = solve(here.times, guess, k, self._record.tol, also=gradient)
-        # In one layout, so that a block that was stored and restored gives the same bits.
-        self._eigenpairs = replace(eigenpairs, block=eigenpairs.block.contiguous())
+        # In one layout, so that what was stored and restored gives the same bits.
+        trail = eigenpairs.trail and eigenpairs.trail.map(lambda rows: rows.contiguous())
+        self._eigenpairs = replace(eigenpairs, trail=trail)
         return Measured.of(loss, gradient, Hg, eigenpairs)
 
     def _closures(self) -> Iterator[tuple[Closure, int]]:

@@ -1,0 +1,111 @@
+"""What a search for eigenpairs leaves for the next one, on an operator that has changed a little."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from principalflow.spectrum._basis import Basis, like, orthonormal
+
+# A search finds directions that the probe meets by a third or more of what is to be expected.
+_UNLUCKY = 3
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What is known of the spectrum outside of the block and its guard; signs are such that the wanted end is upwards.
+
+    Attributes:
+        level: About the largest eigenvalue there, when it was last searched.
+        other_end: The smallest eigenvalue that was ever seen.
+        change: What the change of the operator since then makes of the probe, outside of the basis.
+        stirred: Its norm, about the Frobenius norm of that change: no eigenvalue has risen by more (Weyl).
+        whole_search: The steps of a search from a random vector, and not from a change.
+        searched: Whether it has been searched since.
+    """
+
+    level: float
+    other_end: float
+    change: Any
+    stirred: float
+    whole_search: int
+    searched: bool = False
+
+    @classmethod
+    def unknown(cls, size: int) -> "Outside":
+        """Returns what is known before the first search.
+
+        A random vector meets each direction by about 1/sqrt(D) of its length; a product multiplies what stands out from
+        the rest of the spectrum by e or more.
+        """
+        return cls(math.inf, math.inf, None, math.inf, 2 + math.ceil(math.log(size) / 2))
+
+    def steps_to_search(self, least: float, tol: float) -> int:
+        """Returns how many products it takes to find an eigenvalue that has come beyond `least + tol`; 0 if none can.
+
+        An eigenvalue that rose by the margin has the share margin / stirred in the change of the probe, and each
+        product of a Krylov space multiplies that, relative to what lies below the level, by a Chebyshev polynomial's
+        growth (Kaniel, Saad).
+        """
+        margin = max(least + tol - self.level, tol)
+        if self.searched or self.stirred <= margin:
+            return 0
+        if self.change is None or self.level <= self.other_end:
+            return self.whole_search
+        growth = math.acosh(1 + 2 * margin / (self.level - self.other_end))
+        return math.ceil(math.log(2 * _UNLUCKY * self.stirred / margin) / growth)
+
+    def after_search(self, level: float, steps: int) -> "Outside":
+        """Returns what is known after a search; a short one says nothing of what didn't change."""
+        level = level if steps >= self.whole_search else max(level, self.level)
+        return replace(self, level=level, searched=True)
+
+    def with_other_end(self, value: float) -> "Outside":
+        """Returns the same, after `value` was seen at the other end."""
+        return replace(self, other_end=min(self.other_end, value))
+
+
+@dataclass(frozen=True)
+class Trail:
+    """Where the next call starts, and by what it tells whether something elsewhere has changed; arrays all.
+
+    Attributes:
+        start: The vectors to start from, (D, k + 1): those that were found, the guard among them, moved on by what they
+            moved since the call before.
+        found: The vectors that were found, orthonormal.
+        probed: The operator times the probe, (D,), at the last search.
+        seen: `level` and `other_end` of what is outside.
+    """
+
+    start: Any
+    found: Any
+    probed: Any
+    seen: Any
+
+    @classmethod
+    def after(cls, former: "Trail | None", xp: Any, vectors: Any, probed: Any, outside: Outside) -> "Trail":
+        """Returns the trail of a call that found `vectors`, one a row."""
+        start = found = xp.matrix_transpose(orthonormal(xp, vectors, None))
+        if former is not None:
+            start = 2 * found - former.found @ (xp.matrix_transpose(former.found) @ found)
+        probed = probed if former is None or outside.searched else former.probed
+        return cls(start, found, probed, np.array([outside.level, outside.other_end]))
+
+    def outside(self, basis: Basis, probed: Any) -> Outside:
+        """Returns what is known of the spectrum outside, where the operator times the probe is now `probed`."""
+        change = basis.beyond(probed - self.probed)
+        level, other_end = (float(value) for value in self.seen)
+        whole_search = Outside.unknown(basis.size).whole_search
+        return Outside(level, other_end, change, float(basis.xp.linalg.vector_norm(change)), whole_search)
+
+    def map(self, change: Callable[[Any], Any]) -> "Trail":
+        """Returns the trail with its large arrays changed."""
+        return Trail(change(self.start), change(self.found), change(self.probed), self.seen)
+
+
+def probe(xp: Any, example: Any) -> Any:
+    """Returns the vector of random signs, always the same, for columns like the example's."""
+    signs = np.random.default_rng(1977).integers(0, 2, example.shape[0])
+    return like(xp, 2.0 * signs - 1.0, example)
