@@ -2,8 +2,11 @@
 
 import difflib
 import math
+import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,7 +30,7 @@ def positive(name: str, value: Any) -> float:
     """Returns `value` as a float if it is finite and above zero."""
     number = _real_number(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number above 0, got {shown(value)}.")
     return number
 
 
@@ -35,7 +38,7 @@ def non_negative(name: str, value: Any) -> float:
     """Returns `value` as a float if it is finite and not below zero."""
     number = _real_number(name, value)
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {shown(value)}.")
     return number
 
 
@@ -43,7 +46,7 @@ def fraction(name: str, value: Any) -> float:
     """Returns `value` as a float if it is at least zero and below one."""
     number = _real_number(name, value)
     if not 0 <= number < 1:
-        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}.")
+        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {shown(value)}.")
     return number
 
 
@@ -51,29 +54,81 @@ def real(name: str, value: Any) -> float:
     """Returns `value` as a float if it is a finite real number."""
     number = _real_number(name, value)
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
     return number
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """Returns `value` as an int if it is a whole number of at least `least`."""
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Returns `value` as an int if it is a whole number of at least `least`, and at most `most` where that is given."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_whole or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    if not is_whole or value < least or (most is not None and value > most):
+        bound = "" if most is None else f" and at most {most}"
+        raise ValueError(f"{name} must be a whole number of at least {least}{bound}, got {shown(value)}.")
     return int(value)
+
+
+def boolean(name: str, value: Any) -> None:
+    """Raises unless `value` is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
+
+
+def path(name: str, value: Any) -> Path:
+    """Returns `value` as a path, the user's `~` expanded."""
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise ValueError(f"{name} must be a path, a str without NUL characters or a Path, got {shown(value)}.")
+    return Path(os.path.expanduser(text))
+
+
+def regular_file(name: str, path: Path) -> None:
+    """Raises unless `path` is a file that has an end: a pipe or a device may give none."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{name} must be a file, and there is none at {shown(str(path))}.")
+    if not os.path.isfile(path):
+        kind = "a folder" if os.path.isdir(path) else "a pipe or a device"
+        raise ValueError(f"{name} must be a file, got {shown(str(path))}, which is {kind}.")
+
+
+def in_memory(what: str, size: int) -> None:
+    """Raises if so many bytes are more than this machine's memory."""
+    memory = _memory()
+    if size > memory:
+        raise ValueError(f"{what} takes {size / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f}.")
+
+
+@contextmanager
+def renamed(**names: str) -> Iterator[None]:
+    """Has errors that begin with an argument's name begin with the name that the user knows it by."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        first, _, rest = str(error).partition(" ")
+        if first not in names:
+            raise
+        raise type(error)(f"{names[first]} {rest}") from error
+
+
+def shown(value: Any) -> str:
+    """Returns `repr(value)`, without its middle where it is long: what was given, to end an error with."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of more than 4300 digits, or an object whose repr fails
+        return f"a very large {type(value).__name__}"
+    return text if len(text) <= 300 else f"{text[:150]} ... {text[-100:]} ({len(text)} characters)"
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raises unless `value` is one of `choices`; the message guesses which was meant."""
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}.{did_you_mean(str(value), choices)}")
+    if not isinstance(value, str) or value not in choices:
+        listed, guess = ", ".join(map(repr, choices)), did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be one of {listed}, got {shown(value)}.{guess}")
 
 
 def did_you_mean(given: str, names: Iterable[str]) -> str:
     """Returns a question with the name nearest to what was given, to end an error with; nothing if none is near."""
     by_lower_case = {name.lower(): name for name in names}
-    nearest = difflib.get_close_matches(given.lower(), by_lower_case, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(given[:100].lower(), by_lower_case, n=1, cutoff=0.5)
     return f" Did you mean {by_lower_case[nearest[0]]!r}?" if nearest else ""
 
 
@@ -143,5 +198,15 @@ def _real_number(name: str, value: Any) -> float:
         if isinstance(value, (bool, str)) or np.iscomplexobj(value):
             raise TypeError
         return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} must be a number that a float can hold, got {shown(value)}.") from error
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a real number, got {value!r}.") from error
+        raise ValueError(f"{name} must be a real number, got {shown(value)}.") from error
+
+
+def _memory() -> int:
+    """The bytes of this machine's memory; where the system doesn't tell, more than any has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**50
