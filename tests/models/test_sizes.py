@@ -60,40 +60,44 @@ def test_an_argument_that_cannot_work_is_named(kind, name, value):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: models.MLP(4, (2**31 - 1,) * 3, 2, KEY), r"hidden=\(2147483647, .*: a network of 9,223,372,0.*GiB"),
+        (lambda: models.MLP(4, (2**31 - 1,) * 3, 2, KEY), r"hidden=\(2147483647, .* asks for a network of 9,223,372,0"),
         (lambda: models.build("mlp", (4,), 2, hidden=(10**6,), width=2000), r"hidden=\(2000000000,\).* parameters"),
-        (lambda: models.VGG((4, 4, 1), 2, KEY, width=10**6), r"width=1000000, .*: a network of 9,2\d\d,\d\d\d,.*GiB"),
+        (lambda: models.VGG((4, 4, 1), 2, KEY, width=10**6), r"width=1000000, .* asks for a network of 9,2"),
         (lambda: models.ResNet((4, 4, 1), 2, KEY, width=10**6), r"width=1000000, .* parameters or more"),
         (lambda: models.ResNet((4, 4, 2**31 - 1), 2, KEY), r"input_shape=\(4, 4, 2147483647\)"),
         (lambda: models.VGG((4, 4, 1), 2**31 - 1, KEY), "outputs=2147483647"),
-        (lambda: models.Linear(2**31 - 1, 2**31 - 1, KEY), "inputs=2147483647, outputs=2147483647: a network of"),
-        (lambda: models.Conv(1, 1, 2**31 - 1, KEY), "size=2147483647, .* parameters or more, with gradient, update"),
+        (
+            lambda: models.Linear(2**31 - 1, 2**31 - 1, KEY),
+            "inputs=2147483647, outputs=2147483647 asks for a network of",
+        ),
+        (lambda: models.Conv(1, 1, 2**31 - 1, KEY), "size=2147483647, .* parameters or more"),
     ],
 )
 def test_a_network_beyond_memory_is_refused_by_its_parameters(make, message, monkeypatch):
-    monkeypatch.setattr(_checks, "_memory", lambda: 2**34)
-    with pytest.raises(ValueError, match=message + r".*this machine has 16\.0"):
+    monkeypatch.setattr(_checks, "_available_memory", lambda: 2**34)
+    with pytest.raises(ValueError, match=message + r".* GiB of memory where 16 GiB are available"):
         make()
 
 
 def test_the_memory_that_counts_is_that_of_the_dtype(monkeypatch):
-    monkeypatch.setattr(_checks, "_memory", lambda: 4 * 4 * 100 * 100)  # parameters, gradient, update and product
-    models.Linear(100, 100, KEY, dtype=jnp.float32)
-    with pytest.raises(ValueError, match="a network of 10,000 parameters"):
-        models.Linear(100, 100, KEY, dtype=jnp.float64)
+    side = 4000
+    monkeypatch.setattr(_checks, "_available_memory", lambda: 4 * 4 * side**2)  # weights, gradient, update and product
+    models.Linear(side, side, KEY, dtype=jnp.float32)
+    with pytest.raises(ValueError, match="a network of 16,000,000 parameters"):
+        models.Linear(side, side, KEY, dtype=jnp.float64)
 
 
 @pytest.mark.parametrize("x", [None, "images", np.ones(3), np.ones((2, 5)), np.ones((0, 4)), [[10**30] * 4], object()])
 @pytest.mark.parametrize("kind", ["MLP", "VGG", "ResNet", "Conv", "BatchNorm", "GroupNorm"])
 def test_a_batch_that_does_not_fit_is_named(kind, x):
     make, arguments = MAKE[kind]
-    with pytest.raises(ValueError, match=r"^x must be"):
+    with pytest.raises(ValueError, match=r"^x must"):
         make(**arguments)(x)
 
 
 @pytest.mark.parametrize("x", [None, "rows", 1.0, np.ones((2, 5))])
 def test_rows_that_do_not_fit_a_linear_layer_are_named(x):
-    with pytest.raises(ValueError, match=r"^x must be"):
+    with pytest.raises(ValueError, match=r"^x must"):
         models.Linear(2, 2, KEY)(x)
 
 

@@ -103,7 +103,7 @@ class Conv(eqx.Module):
         if size % 2 == 0:
             raise ValueError(f"size must be odd, so that the kernel has a middle, got {size}.")
         self.stride = _sizes.size("stride", stride)
-        _checks.boolean("bias", bias)
+        _checks.flag("bias", bias)
         _sizes.check_parameters(sizes, [(size, size, inputs, outputs)], dtype)
         self.weight = _normal(key, (size, size, inputs, outputs), gain, dtype)
         self.bias = jnp.zeros(outputs, dtype) if bias else None

@@ -9,7 +9,6 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.models import _sizes
 
 Outputs = Inexact[Array, "N classes"]
 
@@ -102,7 +101,7 @@ def loss(name: str = "cross-entropy") -> Callable[[Any, tuple[Array, Array]], In
 
 def accuracy(outputs: Outputs, labels: Array) -> Inexact[Array, ""]:
     """Returns the share of samples whose largest output is that of their label (N,) or one-hot label (N, classes)."""
-    outputs, labels = _outputs("outputs", outputs), _sizes.array("labels", labels)
+    outputs, labels = _outputs("outputs", outputs), _checks.array_of_numbers("labels", labels)
     if labels.shape not in (outputs.shape, outputs.shape[:1]):
         raise ValueError(f"labels must have shape {outputs.shape[:1]} or {outputs.shape}, got {labels.shape}.")
     labels = jnp.argmax(labels, axis=1) if labels.ndim == 2 else labels
@@ -117,7 +116,7 @@ _OF_MODEL = {name: _of_model(function) for name, function in LOSSES.items()}
 
 
 def _outputs(name: str, value: Any) -> Outputs:
-    outputs = _checks.inexact(name, _sizes.array(name, value))
+    outputs = _checks.inexact(name, value)
     if outputs.ndim != 2 or outputs.size == 0:
         raise ValueError(f"{name} must have a row for each sample, (N, outputs), got shape {outputs.shape}.")
     return outputs
@@ -125,7 +124,7 @@ def _outputs(name: str, value: Any) -> Outputs:
 
 def _targets(name: str, outputs: Outputs, value: Any) -> Array:
     """Returns the targets in the shape of the outputs; whole numbers (N,) become one-hot where there are classes."""
-    targets = given = _sizes.array(name, value)
+    targets = given = _checks.array_of_numbers(name, value)
     if targets.ndim == 1 and outputs.shape[1] > 1 and jnp.issubdtype(targets.dtype, jnp.integer):
         known = (targets >= 0) & (targets < outputs.shape[1])
         encoded = jax.nn.one_hot(targets, outputs.shape[1], dtype=outputs.real.dtype)

@@ -11,7 +11,6 @@ from jaxtyping import Array, Inexact, PRNGKeyArray
 
 from principalflow import _checks
 
-_LARGEST = 2**31 - 1  # XLA counts along an axis in 32 bits
 _WIDEST = 10**6
 _LARGEST_GAIN = 1e30  # above, weights overflow in float32
 # The least that a step and its record hold beside each other: parameters, gradient, update and a Hessian product.
@@ -20,7 +19,7 @@ _COPIES = 4
 
 def size(name: str, value: Any) -> int:
     """Returns a number of units, channels or pixels."""
-    return _checks.whole(name, value, least=1, most=_LARGEST)
+    return _checks.whole(name, value, least=1)
 
 
 def sizes(name: str, values: Any) -> tuple[int, ...]:
@@ -63,13 +62,13 @@ def check_parameters(options: dict[str, Any], shapes: Iterable[tuple[int, ...]],
     """Raises a ValueError, which names the options, for arrays of weights that memory can't hold."""
     count = sum(map(math.prod, shapes))
     given = ", ".join(f"{name}={_checks.shown(value)}" for name, value in options.items())
-    what = f"{given}: a network of {count:,} parameters or more, with gradient, update and a Hessian product,"
-    _checks.in_memory(what, _COPIES * count * _itemsize(dtype))
+    what = f"a network of {count:,} parameters or more, beside their gradient, an update and a Hessian product"
+    _checks.fits(given, _COPIES * count * _itemsize(dtype), what)
 
 
 def rows(x: Any, inputs: int) -> Inexact[Array, "... inputs"]:
     """Returns a batch, if its rows are of so many numbers."""
-    x = array("x", x)
+    x = _checks.array_of_numbers("x", x)
     if x.ndim == 0 or x.shape[-1] != inputs:
         raise ValueError(f"x must be a batch of rows of {inputs} numbers each, got shape {x.shape}.")
     return x
@@ -77,7 +76,7 @@ def rows(x: Any, inputs: int) -> Inexact[Array, "... inputs"]:
 
 def vectors(x: Any, inputs: int) -> Inexact[Array, "N inputs"]:
     """Returns a batch with the samples flattened, if they are of so many numbers."""
-    x = array("x", x)
+    x = _checks.array_of_numbers("x", x)
     if x.size == 0 or math.prod(x.shape[1:]) != inputs:
         raise ValueError(f"x must be a batch of samples of {inputs} numbers each, got shape {x.shape}.")
     return x.reshape(len(x), -1)
@@ -85,18 +84,10 @@ def vectors(x: Any, inputs: int) -> Inexact[Array, "N inputs"]:
 
 def channelled(x: Any, channels: int) -> Inexact[Array, "N H W channels"]:
     """Returns a batch of images, if they have so many channels."""
-    x = array("x", x)
+    x = _checks.array_of_numbers("x", x)
     if x.ndim != 4 or x.size == 0 or x.shape[3] != channels:
         raise ValueError(f"x must be images of shape (N, height, width, {channels}), got shape {x.shape}.")
     return x
-
-
-def array(name: str, value: Any) -> Array:
-    """Returns what was given as an array."""
-    try:
-        return jnp.asarray(value)
-    except Exception as error:  # of many kinds, even a SyntaxError for some strings
-        raise ValueError(f"{name} must be an array of numbers, got {_checks.shown(value)}.") from error
 
 
 def _itemsize(dtype: Any) -> int:
