@@ -228,7 +228,10 @@ def test_whole_numbers_beyond_32_bits_are_taken_as_floats(name):
         (dict(label="kind"), "^label is for a .csv file"),
         (dict(samples=121), "^samples must be at most 120"),
         (dict(test_samples=31), "^test_samples must be at most 30"),
-        (dict(model="vgg11"), "^model must be mlp for iris, whose samples aren't images, got vgg11"),
+        (
+            dict(model="vgg11"),
+            "^model must be mlp for iris, whose samples aren't images .height, width, channels., got vgg11",
+        ),
         (dict(width=2.0**63), "^width must be at most 1000000"),
         (dict(gain=1e35), "^gain must be between"),
         (dict(hidden=(2**31 - 1, 2**31 - 1)), r"^hidden=\(2147483647, 2147483647\), .* GiB of memory"),

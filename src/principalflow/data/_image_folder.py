@@ -130,7 +130,7 @@ def _decoded(files: list[Path], size: int, request: Request) -> np.ndarray:
         for i, file in enumerate(files):
             try:
                 _checks.regular_file("it", file)
-                square = _centre(_opened(Image, file), size)
+                square = _square(Image, file, size)
             except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
                 raise ValueError(f"{file} can't be decoded: {error}. Mend it or move it away.") from error
             images[i] = pixels(np.asarray(square), _MEAN, _DEVIATION, request.standardize)
@@ -138,15 +138,15 @@ def _decoded(files: list[Path], size: int, request: Request) -> np.ndarray:
     return images
 
 
-def _opened(Image: Any, file: Path) -> Any:
-    """The image in RGB; its size is compared with our own bound, whatever Pillow's is in this process."""
+def _square(Image: Any, file: Path, size: int) -> Any:
+    """The centre in RGB; the image's size is compared with our own bound, whatever Pillow's is in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         with Image.open(file, formats=("JPEG", "PNG")) as image:
             width, height = image.size
             if width * height > _MOST_PIXELS:
                 raise ValueError(f"it must have at most {_MOST_PIXELS} pixels, got {width} x {height}")
-            return image.convert("RGB")
+            return _centre(image if image.mode == "RGB" else image.convert("RGB"), size)
 
 
 def _centre(image: Any, size: int) -> Any:

@@ -45,7 +45,9 @@ def problem(o: Options, progress: bool | None) -> Problem:
         dataset = datasets.load(o.data, o.samples, o.test_samples, progress=progress, label=o.label, size=o.image_size)
     samples, classes = len(dataset.inputs), dataset.classes
     if o.model != "mlp" and len(dataset.input_shape) != 3:
-        raise ValueError(f"model must be mlp for {o.data}, whose samples aren't images, got {o.model}.")
+        raise ValueError(
+            f"model must be mlp for {o.data}, whose samples aren't images (height, width, channels), got {o.model}."
+        )
     if o.batch_size is not None and o.batch_size > samples:
         raise ValueError(f"batch_size must be at most the {samples} samples that there are, got {o.batch_size}.")
     if classes is None and o.loss == "cross-entropy":
