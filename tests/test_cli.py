@@ -39,6 +39,17 @@ def test_the_command_line_overrides_the_config_file(tmp_path):
     assert (config["learning_rate"], config["momentum"], config["steps"]) == (0.1, 0.5, 4)
 
 
+def test_the_last_of_several_config_files_counts(tmp_path):
+    for steps in (100, 200):
+        (tmp_path / f"{steps}.toml").write_text(f"learning_rate = 0.{steps}\n")
+    assert train(tmp_path / "run", "--config", str(tmp_path / "100.toml"), f"--config={tmp_path / '200.toml'}") == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["learning_rate"] == 0.2
+
+
+def test_a_factor_beyond_32_bits_trains(tmp_path):
+    assert train(tmp_path / "run", "--optimizer", "dal", "--factor", str(2**31)) == 0
+
+
 def test_a_diverged_run_is_told_by_the_exit_code(tmp_path):
     assert train(tmp_path / "run", "--learning-rate", "1e30", "--loss", "mean-square") == 1
 
@@ -57,6 +68,12 @@ def test_a_report_compares_runs(tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     assert "learning_rate=0.1" in page
     assert "report.html" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_names_the_option(tmp_path, capsys):
+    train(tmp_path / "run", "--learning-rate", "0.1")
+    assert cli.main(["report", str(tmp_path / "run"), "--out", str(tmp_path)]) == 2
+    assert "out must be that of a file to write, got the folder" in capsys.readouterr().err
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path):
@@ -85,7 +102,17 @@ def test_data_without_a_name_lists_what_there_is(capsys):
         (["train"], "learning_rate must be given"),
         (["train", "--learning-rate", "0.1", "--model", "vgg"], "Did you mean 'vgg"),
         (["train", "--learning-rate", "0.1", "--data", "minst"], "Did you mean 'mnist'"),
-        (["train", "--config", "nowhere.toml"], "can't be read"),
+        (["train", "--config", "nowhere.toml"], "config nowhere.toml can't be read"),
+        (["train", "--config", "/dev/zero"], "config /dev/zero can't be read: it must be a file"),
+        (["train", "--learning-rate", "0.1", "--data", "nosuch"], "data must be one of 'iris'"),
+        (["train", "--learning-rate", "0.1", "--data", "nosuch.csv"], "data must be a file, and there is none at"),
+        (["train", "--learning-rate", "0.1", "--image-size", "8"], "image_size is for a folder of images"),
+        (["train", "--learning-rate", "0.1", "--seed", "1" + 30 * "0"], "seed must be a whole number of at most"),
+        (["train", "--learning-rate", "0.1", "--warmup", "1" + 30 * "0"], "warmup must be a whole number of at most"),
+        (["train", "--learning-rate", "0.1", "--hidden", "1" + 30 * "0"], "hidden must be a whole number of at most"),
+        (["train", "--learning-rate", "0.1", "--width", str(2**63)], "width must be at most 1000000"),
+        (["train", "--optimizer", "dal", "--warmup", "5"], "no learning_rate, schedule or warmup"),
+        (["train", "--learning-rate", "0.1", "0.1"], "learning_rate must have some values, all different"),
         (["report"], "at least one run"),
         (["report", "nowhere"], "not a run directory"),
         (["data", "imagenet"], "must be one of"),

@@ -20,7 +20,7 @@ except ImportError:
     sys.exit("The command line needs more than the library: pip install 'principalflow[reproduce]'.")
 
 from principalflow import __version__, data, report, reproduce, runs, training
-from principalflow._checks import did_you_mean
+from principalflow._checks import did_you_mean, renamed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def train(arguments: list[str]) -> int:
             config: A TOML file of options, or the config.json of another run; the command line overrides it.
         """
         _prepare(run.precision)
-        where = out or Path("runs") / f"{Path(run.data).stem}-{run.model}-{run.optimizer}"
+        where = out or Path("runs") / f"{Path(run.data).stem[:100]}-{run.model}-{run.optimizer}"
         statuses = training.run(run, where, say=_say)
         return 0 if set(statuses.values()) <= {"done"} else 1
 
@@ -134,7 +134,9 @@ def make_report(arguments: list[str]) -> int:
             out: The page to write.
             title: Its title.
         """
-        _say(f"The report is in {report.write(_loaded(paths), out, title).resolve()}.")
+        found = _loaded(paths)
+        with renamed(path="out"):
+            _say(f"The report is in {report.write(found, out, title).resolve()}.")
         return 0
 
     return _parsed("report", command, arguments)
@@ -202,11 +204,11 @@ def _parsed(
 
 def _defaults(arguments: list[str]) -> training.Options:
     """Returns the options of the file after `--config`, which is read before the rest of the command line."""
-    for position, argument in enumerate(arguments):
+    for position, argument in reversed(list(enumerate(arguments))):  # the last one counts, as with other options
         if argument == "--config" and position + 1 < len(arguments):
-            return training.Options.from_file(Path(arguments[position + 1]))
+            return training.Options.from_file(arguments[position + 1])
         if argument.startswith("--config="):
-            return training.Options.from_file(Path(argument.removeprefix("--config=")))
+            return training.Options.from_file(argument.removeprefix("--config="))
     return training.Options()
 
 

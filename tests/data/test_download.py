@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
+from pathlib import Path
 from threading import Thread
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -12,19 +13,21 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from principalflow.data import DataError, _download
+from principalflow.data._digest import Digest
 from principalflow.data._download import download, https_opener
 
 CONTENT = bytes(range(256)) * 4096
-MD5 = hashlib.md5(CONTENT).hexdigest()
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+KNOWN = Digest(len(CONTENT), f"sha256:{SHA256}")
 HALF = len(CONTENT) // 2
 
 
 class Server(ThreadingHTTPServer):
     """Serves CONTENT and notes the ranges asked for; it may ignore these, or break off."""
 
-    def __init__(self, resumes=True, breaks_off=False, content=CONTENT):
+    def __init__(self, resumes=True, breaks_off=False, content=CONTENT, length=None):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.resumes, self.breaks_off, self.content = resumes, breaks_off, content
+        self.resumes, self.breaks_off, self.content, self.length = resumes, breaks_off, content, length
         self.ranges = []
         self.url = f"http://127.0.0.1:{self.server_port}/file.gz"
 
@@ -38,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(416)
         body = self.server.content[start:]
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", self.server.length or str(len(body)))
         self.end_headers()
         self.wfile.write(body[: HALF // 2] if self.server.breaks_off else body)
 
@@ -77,7 +80,7 @@ def part(target):
 @pytest.mark.usefixtures("plain_http")
 def test_a_download_is_the_whole_file_and_leaves_no_part(target):
     with serving() as server:
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
     assert not list(target.parent.glob("*.part"))
     assert server.ranges == [None]
@@ -87,7 +90,7 @@ def test_a_download_is_the_whole_file_and_leaves_no_part(target):
 def test_a_part_is_resumed(target, part):
     part.write_bytes(CONTENT[:HALF])
     with serving() as server:
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
     assert server.ranges == [f"bytes={HALF}-"]
 
@@ -96,7 +99,7 @@ def test_a_part_is_resumed(target, part):
 def test_a_server_that_cannot_resume_sends_all(target, part):
     part.write_bytes(b"something else")
     with serving(resumes=False) as server:
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
 
 
@@ -104,17 +107,17 @@ def test_a_server_that_cannot_resume_sends_all(target, part):
 def test_a_part_that_is_complete_is_taken(target, part):
     part.write_bytes(CONTENT)
     with serving() as server:
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
 
 
 @pytest.mark.usefixtures("plain_http")
 def test_a_broken_connection_leaves_a_part_to_resume(target):
     with serving(breaks_off=True) as server, pytest.raises(DataError, match=f"broke off after {HALF // 2} of"):
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert not target.exists()
     with serving() as server:
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
     assert server.ranges == [f"bytes={HALF // 2}-"]
 
@@ -122,23 +125,48 @@ def test_a_broken_connection_leaves_a_part_to_resume(target):
 @pytest.mark.usefixtures("plain_http")
 def test_the_second_mirror_goes_on_where_the_first_broke_off(target):
     with serving(breaks_off=True) as first, serving() as second:
-        download([first.url, second.url], target, MD5)
+        download([first.url, second.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
     assert second.ranges == [f"bytes={HALF // 2}-"]
 
 
 @pytest.mark.usefixtures("plain_http")
 def test_a_wrong_digest_leaves_nothing_of_the_file(target):
-    found = hashlib.md5(b"forged").hexdigest()
-    with serving(content=b"forged") as server, pytest.raises(DataError, match=f"md5 {found} instead of {MD5}"):
-        download([server.url], target, MD5)
+    forged = bytes(len(CONTENT))
+    message = f"the file must have the sha256 {SHA256}, got {hashlib.sha256(forged).hexdigest()}; .* is removed"
+    with serving(content=forged) as server, pytest.raises(DataError, match=message):
+        download([server.url], target, KNOWN)
     assert [path.suffix for path in target.parent.iterdir()] == [".lock"]
+
+
+@pytest.mark.usefixtures("plain_http")
+def test_a_file_that_is_too_short_is_removed(target):
+    message = f"the file must have {len(CONTENT)} bytes, got 6; .* is removed"
+    with serving(content=b"forged") as server, pytest.raises(DataError, match=message):
+        download([server.url], target, KNOWN)
+    assert not target.exists()
+
+
+@pytest.mark.usefixtures("plain_http")
+def test_a_server_that_sends_too_much_is_not_heard_out(target, monkeypatch):
+    kept = []
+    monkeypatch.setattr(Path, "unlink", lambda path: kept.append(path.stat().st_size))
+    message = f"the file must have {len(CONTENT)} bytes, got more"
+    with serving(content=CONTENT * 4) as server, pytest.raises(DataError, match=message):
+        download([server.url], target, KNOWN)
+    assert kept[0] <= len(CONTENT) + _download._CHUNK
+
+
+@pytest.mark.usefixtures("plain_http")
+def test_a_length_that_is_no_number_is_a_failed_download(target):
+    with serving(length="long") as server, pytest.raises(DataError, match="invalid literal"):
+        download([server.url], target, KNOWN)
 
 
 @pytest.mark.usefixtures("plain_http")
 def test_after_a_wrong_digest_the_next_mirror_is_asked_for_all(target):
     with serving(content=b"forged") as first, serving() as second:
-        download([first.url, second.url], target, MD5)
+        download([first.url, second.url], target, KNOWN)
     assert target.read_bytes() == CONTENT
     assert second.ranges == [None]
 
@@ -146,13 +174,13 @@ def test_after_a_wrong_digest_the_next_mirror_is_asked_for_all(target):
 @pytest.mark.usefixtures("plain_http")
 def test_progress_is_shown_on_request(target, capsys):
     with serving() as server:
-        download([server.url], target, MD5, shown=True)
+        download([server.url], target, KNOWN, shown=True)
     assert "1024/1024" in capsys.readouterr().err
 
 
 def test_plain_http_is_refused(target):
     with serving() as server, pytest.raises(DataError, match="unknown url type: http"):
-        download([server.url], target, MD5)
+        download([server.url], target, KNOWN)
     assert server.ranges == []
 
 

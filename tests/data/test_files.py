@@ -4,7 +4,9 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import tarfile
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from principalflow import data
 from principalflow.data import DataError, _catalogue, _cifar10, _files, _mnist
+from principalflow.data._digest import Digest
 
 REAL = Path(os.environ.get("PRINCIPALFLOW_DATA", "none"))
 
@@ -39,23 +42,34 @@ def batches(count=20):
     return files
 
 
-def archive(files):
+def archive(files, *others):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, content in {"readme.html": b"read me", **files}.items():
             member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
+        for member in others:
+            tar.addfile(member)
     return buffer.getvalue()
 
 
-def with_digests(files, contents):
-    """The same set of files, but with the digests of these contents."""
-    md5 = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
+def digest(content):
+    return Digest(len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def with_digests(files, contents, packed=b""):
+    """The same set of files, but with the digests of these contents, and of one that has them all packed."""
+    of = {name: digest(content) for name, content in contents.items()}
     return replace(
         files,
-        packed=tuple(replace(packed, holds={name: md5[name] for name in packed.holds}) for packed in files.packed),
+        packed=tuple(
+            replace(each, digest=digest(packed), holds={name: of[name] for name in each.holds}) for each in files.packed
+        ),
     )
+
+
+ARCHIVE = archive(batches())
 
 
 @pytest.fixture
@@ -69,10 +83,16 @@ def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("PRINCIPALFLOW_OFFLINE", "1")
     monkeypatch.setattr(_files, "_cache", lambda: cache)
     monkeypatch.setattr(_cifar10, "_RECORDS", 20)
-    for name, module, contents in (("mnist", _mnist, idx_files()), ("cifar10", _cifar10, batches())):
-        monkeypatch.setattr(module, "FILES", with_digests(module.FILES, contents))
+    monkeypatch.setattr(_mnist, "FILES", with_digests(_mnist.FILES, idx_files()))
+    monkeypatch.setattr(_cifar10, "FILES", with_digests(_cifar10.FILES, batches(), ARCHIVE))
+    for name, module in (("mnist", _mnist), ("cifar10", _cifar10)):
         monkeypatch.setitem(_catalogue._KNOWN, name, replace(_catalogue._KNOWN[name], files=module.FILES))
     return own, cache
+
+
+def trust(monkeypatch, packed):
+    """Has the archive's digest be that of this one."""
+    monkeypatch.setattr(_cifar10, "FILES", with_digests(_cifar10.FILES, batches(), packed))
 
 
 def write(folder, files, packed=()):
@@ -94,7 +114,7 @@ def test_mnist_is_read_plain_and_gzipped(folders):
 
 @pytest.mark.parametrize("kind", ["plain", "gzipped", "archive"])
 def test_cifar10_is_read_in_each_form(folders, kind):
-    files = {"cifar-10-binary.tar.gz": archive(batches())} if kind == "archive" else batches()
+    files = {"cifar-10-binary.tar.gz": ARCHIVE} if kind == "archive" else batches()
     write(folders[0] / "cifar10", files, packed=files if kind == "gzipped" else ())
     loaded = data.load("cifar10", standardize=False)
     assert (loaded.inputs.shape, loaded.test_inputs.shape) == ((100, 32, 32, 3), (20, 32, 32, 3))
@@ -135,27 +155,87 @@ def test_a_damaged_file_is_named_and_kept(folders):
     files = idx_files()
     write(folders[0] / "mnist", files)
     file = folders[0] / "mnist" / "t10k-labels-idx1-ubyte"
-    file.write_bytes(b"other")
-    needed, found = (hashlib.md5(content).hexdigest() for content in (files[file.name], b"other"))
-    with pytest.raises(DataError, match=f"ubyte is damaged: md5 of {file.name} must be {needed}, got {found}. Move it"):
+    other = bytes(len(files[file.name]))
+    file.write_bytes(other)
+    needed, found = (hashlib.sha256(content).hexdigest() for content in (files[file.name], other))
+    message = f"ubyte is damaged: {file.name} must have the sha256 {needed}, got {found}. Move it away"
+    with pytest.raises(DataError, match=message):
         data.load("mnist")
-    assert file.read_bytes() == b"other"
+    assert file.read_bytes() == other
 
 
 @pytest.mark.parametrize("form", ["data_batch_1.bin.gz", "cifar-10-binary.tar.gz"])
 @pytest.mark.parametrize("damage", [lambda packed: packed[: len(packed) // 2], lambda packed: b"no gzip"])
-def test_a_packed_file_cut_short_is_named(folders, form, damage):
+def test_a_packed_file_cut_short_is_named(folders, form, damage, monkeypatch):
     contents = batches()
     packed = archive(contents) if form == "cifar-10-binary.tar.gz" else gzip.compress(contents.pop("data_batch_1.bin"))
     write(folders[0] / "cifar10", {"test_batch.bin": contents["test_batch.bin"], form: damage(packed)})
+    trust(monkeypatch, damage(packed))
     with pytest.raises(DataError, match=rf"{form} is damaged and can't be unpacked"):
         data.load("cifar10", samples=1)
 
 
-def test_an_archive_that_lacks_a_file_is_damaged(folders):
-    write(folders[0] / "cifar10", {"cifar-10-binary.tar.gz": archive({})})
-    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz is damaged: md5 of data_batch_1.bin must be"):
+def test_an_archive_that_lacks_a_file_is_damaged(folders, monkeypatch):
+    packed = archive({})
+    trust(monkeypatch, packed)
+    write(folders[0] / "cifar10", {"cifar-10-binary.tar.gz": packed})
+    with pytest.raises(DataError, match=r"tar.gz is damaged: data_batch_1.bin must have 61460 bytes, got 0"):
         data.load("cifar10", samples=1)
+
+
+def test_an_archive_is_compared_with_its_digest_before_it_is_unpacked(folders, monkeypatch):
+    forged = bytearray(ARCHIVE)
+    forged[-1] ^= 1
+    monkeypatch.setattr(_files.tarfile, "open", lambda *_: pytest.fail("it is unpacked"))
+    for content, message in ((bytes(forged), "it must have the sha256 .*, got"), (ARCHIVE + b"x", "bytes, got more")):
+        write(folders[0] / "cifar10", {"cifar-10-binary.tar.gz": content})
+        with pytest.raises(DataError, match=f"cifar-10-binary.tar.gz is damaged: .*{message}"):
+            data.load("cifar10", samples=1)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
+def test_a_member_that_is_no_file_is_not_read(folders, monkeypatch, tmp_path, kind):
+    (tmp_path / "secret").write_bytes(batches()["data_batch_1.bin"])
+    files = batches()
+    del files["data_batch_1.bin"]
+    odd = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
+    odd.type, odd.linkname = kind, str(tmp_path / "secret") if kind == tarfile.SYMTYPE else "readme.html"
+    packed = archive(files, odd)
+    trust(monkeypatch, packed)
+    write(folders[0] / "cifar10", {"cifar-10-binary.tar.gz": packed})
+    with pytest.raises(DataError, match=r"data_batch_1.bin must have 61460 bytes, got 0"):
+        data.load("cifar10", samples=1)
+
+
+@pytest.mark.parametrize("form", ["plain", "gzipped"])
+def test_of_a_file_that_is_too_large_no_more_is_unpacked_than_shows_that(folders, form):
+    size = len(batches()["data_batch_1.bin"])
+    files = batches() | {"data_batch_1.bin": bytes(2**26)}  # gzipped, 64 KB
+    write(folders[0] / "cifar10", files, packed=files if form == "gzipped" else ())
+    tracemalloc.start()
+    with pytest.raises(DataError, match=f"data_batch_1.bin must have {size} bytes, got more"):
+        data.load("cifar10", samples=1)
+    assert tracemalloc.get_traced_memory()[1] < 2**24  # a fourth of what it would unpack to
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"])
+def test_a_pipe_in_the_place_of_a_file_is_not_opened(folders, name):
+    write(folders[0] / "mnist", {name: content for name, content in idx_files().items() if name[:12] != "train-images"})
+    os.mkfifo(folders[0] / "mnist" / name)
+    with pytest.raises(DataError, match="mnist needs train-images-idx3-ubyte, not found"):
+        data.load("mnist")
+
+
+def test_every_digest_is_a_sha256_but_for_those_that_the_archive_covers():
+    digests = {
+        name: known.digest
+        for files in (_mnist.FILES, _cifar10.FILES)
+        for known in files.packed
+        for name, known in {**known.holds, known.name: known.digest}.items()
+    }
+    weak = sorted(name for name, digest in digests.items() if not re.fullmatch("sha256:[0-9a-f]{64}", digest))
+    assert weak == [f"data_batch_{i}.bin" for i in (2, 3, 4, 5)]
 
 
 def test_without_a_connection_it_says_what_would_help(folders, monkeypatch):
@@ -188,7 +268,7 @@ def test_what_is_missing_alone_is_downloaded_into_the_cache(folders, monkeypatch
     write(folders[0] / "mnist", {"train-images-idx3-ubyte": files.pop("train-images-idx3-ubyte")})
     downloaded = []
 
-    def from_nowhere(urls, target, md5, shown):
+    def from_nowhere(urls, target, digest, shown):
         downloaded.append(target)
         target.write_bytes(gzip.compress(files[target.stem]))
 

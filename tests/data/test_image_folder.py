@@ -1,12 +1,16 @@
 """Images of one's own, in folders."""
 
+import os
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from principalflow import data
+from principalflow._checks import shown
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -88,6 +92,44 @@ def test_a_broken_file_is_named(folder):
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"green.a\.jpg can't be decoded"):
         data.image_folder(folder, size=8)
+
+
+@pytest.mark.parametrize("allowed", [None, 2000, 89_478_485])
+@pytest.mark.parametrize(("width", "height"), [(8193, 8192), (9500, 9500), (30_000, 30_000), (2**31 - 1, 1)])
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(folder, monkeypatch, width, height, allowed):
+    """Whatever Pillow allows in this process, and without a change of that."""
+    (folder / "green" / "d.png").write_bytes(png_without_pixels(width, height))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", allowed)
+    message = (
+        r"green.d\.png can't be decoded: (it must have at most 67108864 pixels, got \d+ x \d+|Image size .* exceeds)"
+    )
+    with pytest.raises(ValueError, match=message):
+        data.image_folder(folder, size=8)
+    assert allowed == Image.MAX_IMAGE_PIXELS
+
+
+def png_without_pixels(width, height):
+    """The beginning of a file, of which a decoder would say that it is cut short."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_regular_file_is_refused_unread(folder, kind):
+    odd = folder / "green" / "f.png"
+    {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](odd)
+    with pytest.raises(ValueError, match=r"green.f\.png can't be decoded: it must be a file, got .*, which is a"):
+        data.image_folder(folder, size=8)
+
+
+@pytest.mark.parametrize("size", [0, -1, True, 1.5, None, "8", 65_536, 10**30, 10**5000], ids=shown)
+def test_a_size_that_no_image_has_is_named(folder, size):
+    with pytest.raises(ValueError, match=r"^size must be a whole number of at"):
+        data.image_folder(folder, size=size)
 
 
 def test_memory_is_checked_before_any_image_is_decoded(folder):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 
 from principalflow import data
+from principalflow._checks import shown
 from principalflow.data._order import order, split
 from principalflow.data._scale import by_training_part
 
@@ -160,3 +161,43 @@ def test_without_scikit_learn_it_says_how_to_install_it(monkeypatch, function):
 
 def test_bundled_sets_need_no_files():
     assert data.fetch("digits") == []
+
+
+ANY = [None, 5, 10**30, 10**5000, 1.5, True, b"iris", "a\0b", "\ud800", [], {}, np.ones(2), "x" * 10**6, ""]
+NO_COUNTS = [-1, True, 1.5, "5", [1], np.ones(2), float("nan"), 10**30, 10**5000]
+
+
+@pytest.mark.parametrize("name", ANY, ids=shown)
+@pytest.mark.parametrize("function", [data.load, data.fetch])
+def test_what_is_no_name_is_named_in_short(function, name):
+    with pytest.raises(ValueError, match=r"^name must be ") as caught:
+        function(name)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("path", [*ANY, "~nobody/none", "x/" * 3000], ids=shown)
+@pytest.mark.parametrize("function", [data.csv, data.image_folder])
+def test_what_is_no_path_is_named_in_short(function, path):
+    with pytest.raises((ValueError, FileNotFoundError), match=r"^path must be ") as caught:
+        function(path)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["samples", "test_samples"])
+@pytest.mark.parametrize("value", NO_COUNTS, ids=shown)
+def test_what_is_no_number_of_samples_is_named(name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be "):
+        data.load("iris", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["standardize", "one_hot", "progress"])
+@pytest.mark.parametrize("value", [0, 1, "no", [], np.ones(2)])
+def test_what_is_neither_true_nor_false_is_named(name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be True or False"):
+        data.load("iris", **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("label", 5), ("label", ["kind"]), ("size", 10**30), ("size", "8")])
+def test_what_a_bundled_set_does_not_take_is_named(name, value):
+    with pytest.raises(ValueError, match=f"^{name} is for a "):
+        data.load("iris", **{name: value})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import sys
 
@@ -300,3 +301,21 @@ def test_a_missing_package_is_named_with_the_extra(package, frame, tmp_path, mon
     monkeypatch.setitem(sys.modules, f"{package}.offline", None)
     with pytest.raises(ImportError, match=rf"needs {package}.*principalflow\[reproduce\]"):
         report.write({"run": frame}, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("path", [".", "", None, 5, "a\0b"])
+def test_what_is_no_path_of_a_page_is_named(frame, path):
+    with pytest.raises(ValueError, match=r"^path must be"):
+        report.write({"run": frame}, path)
+
+
+def test_the_folder_of_a_page_is_made(frame, tmp_path):
+    assert report.write({"run": frame}, tmp_path / "new" / "report.html").is_file()
+
+
+def test_a_link_in_the_place_of_the_unfinished_page_is_not_followed(frame, tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / f".report.html.{os.getpid()}").symlink_to(tmp_path / "mine")
+    report.write({"run": frame}, tmp_path / "report.html")
+    assert (tmp_path / "mine").read_text() == "kept"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "report.html"]

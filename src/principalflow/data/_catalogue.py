@@ -1,5 +1,6 @@
 """The data sets by name."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -7,11 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from principalflow._checks import did_you_mean
+from principalflow import _checks
 from principalflow._table import table
 from principalflow.data import _cifar10, _mnist
 from principalflow.data._csv_file import csv
-from principalflow.data._dataset import Dataset, Request
+from principalflow.data._dataset import Dataset, Request, user_path
 from principalflow.data._files import Files
 from principalflow.data._image_folder import image_folder
 from principalflow.data._tables import bundled, sklearn_datasets
@@ -115,23 +116,25 @@ def load(
         >>> pf.data.load("digits", samples=500)
         Dataset('digits': 500 samples and 359 for testing, (8, 8, 1), 10 classes)
     """
-    is_csv = Path(name).suffix.lower() == ".csv"
+    path, request = user_path("name", name), Request(samples, test_samples, standardize, one_hot, progress)
+    is_known, is_csv = isinstance(name, str) and name in _KNOWN, path.suffix.lower() == ".csv"
+    is_folder = not is_known and not is_csv and os.path.isdir(path)
+    if not (is_known or is_csv or is_folder):
+        raise _unknown(name, "the path of a .csv file or of a folder of images")
     if label is not None and not is_csv:
-        raise ValueError(f"label is for a .csv file, got {label!r} for {str(name)!r}.")
-    is_folder = name not in _KNOWN and not is_csv and Path(name).expanduser().is_dir()
+        raise ValueError(f"label is for a .csv file, got {_checks.shown(label)} for {_checks.shown(name)}.")
     if size is not None and not is_folder:
-        raise ValueError(f"size is for a folder of images, got {size!r} for {str(name)!r}.")
-    if isinstance(name, str) and name in _KNOWN:
-        known, request = _KNOWN[name], Request(samples, test_samples, standardize, one_hot, progress)
+        raise ValueError(f"size is for a folder of images, got {_checks.shown(size)} for {_checks.shown(name)}.")
+    if is_known:
+        known = _KNOWN[str(name)]
         request.train(range(known.samples))  # too many are refused before a download
         request.test(range(known.test_samples))
         return known.load(request)
-    if is_csv:
-        return csv(name, label, samples, test_samples, standardize, one_hot)
-    if is_folder:
+    with _checks.renamed(path="name"):
+        if is_csv:
+            return csv(path, label, samples, test_samples, standardize, one_hot)
         size = 224 if size is None else size
-        return image_folder(name, size, samples, test_samples, standardize, one_hot, progress=progress)
-    raise _unknown(name, "the path of a .csv file or of a folder of images")
+        return image_folder(path, size, samples, test_samples, standardize, one_hot, progress=progress)
 
 
 def names() -> tuple[str, ...]:
@@ -190,8 +193,10 @@ def fetch(name: str, progress: bool | None = None) -> list[Path]:
         >>> pf.data.fetch("iris")
         []
     """
-    if name not in _KNOWN:
+    if not isinstance(name, str) or name not in _KNOWN:
         raise _unknown(name)
+    if progress is not None:
+        _checks.flag("progress", progress)
     files = _KNOWN[name].files
     if files is None:
         sklearn_datasets(name)
@@ -200,6 +205,9 @@ def fetch(name: str, progress: bool | None = None) -> list[Path]:
     return sorted(set(files.paths(files.names, progress).values()))
 
 
-def _unknown(name: str | PathLike[str], *others: str) -> ValueError:
+def _unknown(name: Any, *others: str) -> ValueError:
     valid = " or ".join([", ".join(map(repr, _KNOWN)), *others])
-    return ValueError(f"name must be one of {valid}, got {str(name)!r}.{did_you_mean(str(name), _KNOWN)}")
+    given, guess = (
+        (str(name), _checks.did_you_mean(str(name), _KNOWN)) if isinstance(name, (str, PathLike)) else (name, "")
+    )
+    return ValueError(f"name must be one of {valid}, got {_checks.shown(given)}.{guess}")

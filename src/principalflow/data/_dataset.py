@@ -1,7 +1,10 @@
 """A data set, and what of it is asked for."""
 
+import math
+import os
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -11,6 +14,7 @@ from principalflow import _checks
 Inputs = Float32[np.ndarray, "N *shape"]
 Labels = Int64[np.ndarray, " N"] | Float32[np.ndarray, "N *classes"]
 Labelled = tuple[np.ndarray, np.ndarray]
+_LONGEST_PATH = 4096  # on Linux; others allow less
 Ordered = TypeVar("Ordered", np.ndarray, range)
 
 
@@ -63,6 +67,10 @@ class Request:
     progress: bool | None = None
 
     def __post_init__(self):
+        for name in ("standardize", "one_hot"):
+            _checks.flag(name, getattr(self, name))
+        if self.progress is not None:
+            _checks.flag("progress", self.progress)
         if self.samples is not None:
             _checks.whole("samples", self.samples, least=1)
         if self.test_samples is not None:
@@ -88,10 +96,26 @@ class Request:
             if self.one_hot:
                 raise ValueError("one_hot must be False for regression: float labels have no classes.")
             return labels.astype(np.float32)
-        return np.eye(len(class_names), dtype=np.float32)[labels] if self.one_hot else labels.astype(np.int64)
+        if not self.one_hot:
+            return labels.astype(np.int64)
+        shape = len(labels), len(class_names)
+        _checks.fits("one_hot", 4 * math.prod(shape), f"labels of {shape[0]} samples in {shape[1]} classes")
+        encoded = np.zeros(shape, np.float32)
+        encoded[np.arange(len(labels)), labels] = 1
+        return encoded
+
+
+def user_path(name: str, value: Any) -> Path:
+    """Returns the path of a file or folder, in which ~ is the user's home."""
+    path = os.path.expanduser(_checks.path(name, value))
+    if len(path) > _LONGEST_PATH:
+        raise ValueError(f"{name} must be a path of at most {_LONGEST_PATH} characters, got {_checks.shown(path)}.")
+    return Path(path)
 
 
 def _first(argument: str, ordered: Ordered, count: int | None) -> Ordered:
     if count is not None and count > len(ordered):
-        raise ValueError(f"{argument} must be at most {len(ordered)}, which is all there are, got {count}.")
+        raise ValueError(
+            f"{argument} must be at most {len(ordered)}, which is all there are, got {_checks.shown(count)}."
+        )
     return ordered[:count]

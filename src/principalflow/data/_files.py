@@ -1,7 +1,7 @@
 """The files of a data set: found, or downloaded, and checked."""
 
 import gzip
-import hashlib
+import io
 import os
 import tarfile
 import zlib
@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from platformdirs import user_cache_path
 
+from principalflow.data._digest import Digest
 from principalflow.data._download import DataError, download
 
 _DAMAGE = (EOFError, gzip.BadGzipFile, tarfile.TarError, zlib.error)
@@ -18,12 +19,12 @@ _DAMAGE = (EOFError, gzip.BadGzipFile, tarfile.TarError, zlib.error)
 
 @dataclass(frozen=True)
 class Packed:
-    """A file to download, and the files in it with their md5, unpacked."""
+    """A file to download, and what it holds, unpacked."""
 
     name: str
     urls: tuple[str, ...]
-    md5: str
-    holds: Mapping[str, str]
+    digest: Digest
+    holds: Mapping[str, Digest]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Files:
         for packed in self.packed:
             if packed.holds.keys() & missing:
                 try:
-                    download(packed.urls, _cache() / self.name / packed.name, packed.md5, shown)
+                    download(packed.urls, _cache() / self.name / packed.name, packed.digest, shown)
                 except DataError as error:
                     raise DataError(self._advice(missing, f"the download failed ({error})")) from error
 
@@ -94,15 +95,20 @@ class Files:
         ).strip()
 
     def _checked(self, path: Path, names: list[str]) -> dict[str, bytes]:
+        damaged = f"{path} is damaged"
         remedy = f"Move it away, and `principalflow data {self.name}` downloads it anew."
+        packed = self._packed(names[0])
+        if _is_archive(path):  # which is checked as a whole before anything of it is unpacked
+            with path.open("rb") as file:
+                if fault := packed.digest.fault(file):
+                    raise DataError(f"{damaged}: it {fault}. {remedy}")
         try:
-            contents = _unpacked(path, names)
+            contents = _unpacked(path, {name: packed.holds[name].size for name in names})
         except _DAMAGE as error:
-            raise DataError(f"{path} is damaged and can't be unpacked: {error}. {remedy}") from error
+            raise DataError(f"{damaged} and can't be unpacked: {error}. {remedy}") from error
         for name in names:
-            needed, found = self._packed(name).holds[name], hashlib.md5(contents.get(name, b"")).hexdigest()
-            if found != needed:
-                raise DataError(f"{path} is damaged: md5 of {name} must be {needed}, got {found}. {remedy}")
+            if fault := packed.holds[name].fault(io.BytesIO(contents.get(name, b""))):
+                raise DataError(f"{damaged}: {name} {fault}. {remedy}")
         return contents
 
 
@@ -117,10 +123,22 @@ def _cache() -> Path:
     return user_cache_path("principalflow")
 
 
-def _unpacked(path: Path, names: list[str]) -> dict[str, bytes]:
-    if path.name.endswith(".tar.gz"):
+def _is_archive(path: Path) -> bool:
+    return path.name.endswith(".tar.gz")
+
+
+def _unpacked(path: Path, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """Returns the files by name; of one that is larger than it must be no more is unpacked than shows that."""
+    if _is_archive(path):
         with tarfile.open(path) as archive:
-            members = ((PurePosixPath(member.name).name, archive.extractfile(member)) for member in archive)
-            return {name: file.read() for name, file in members if file and name in names}
-    content = path.read_bytes()
-    return {names[0]: gzip.decompress(content) if path.suffix == ".gz" else content}
+            wanted = ((name, archive.extractfile(member)) for member in archive if (name := _wanted(member, sizes)))
+            return {name: file.read() for name, file in wanted if file}  # each in its turn: going back unpacks anew
+    (name, size), *_ = sizes.items()
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        return {name: file.read(size + 1)}
+
+
+def _wanted(member: tarfile.TarInfo, sizes: Mapping[str, int]) -> str | None:
+    """The name of a member that is wanted; links, devices and files of other sizes are not."""
+    name = PurePosixPath(member.name).name
+    return name if member.isreg() and sizes.get(name) == member.size else None

@@ -1,5 +1,7 @@
 """Your own images, in folders as ImageNet's are."""
 
+import os
+import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,13 @@ import numpy as np
 
 from principalflow import _checks
 from principalflow._progress import progress as progress_bar
-from principalflow.data._dataset import Dataset, Request
+from principalflow.data._dataset import Dataset, Request, user_path
 from principalflow.data._order import order, split
 from principalflow.data._scale import pixels
 
 _SUFFIXES = {".jpg", ".jpeg", ".png"}
+_LARGEST_SIDE = 65_535  # of a JPEG
+_MOST_PIXELS = 8192**2  # of one file: 256 MiB once decoded, from some 20 KB if they are all alike
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 
@@ -30,7 +34,8 @@ def image_folder(
 
     The files `*.jpg`, `*.jpeg` and `*.png` count; the classes are in the order of their names. Of each image the
     square in its centre, 224/256 of the shorter side, is brought to `size`; grey ones become RGB. Without
-    `val` a fifth is for testing; that, and subsets, are as with `load`.
+    `val` a fifth is for testing; that, and subsets, are as with `load`. A file of more than 8192 x 8192 pixels is
+    refused before it is decoded.
 
     Args:
         path: The folder.
@@ -46,8 +51,8 @@ def image_folder(
         The `Dataset`; inputs have the shape (N, size, size, 3).
 
     Raises:
-        ValueError: For a folder that is not like that, a file that can't be decoded, more memory than `max_gib`, or
-            samples that aren't there.
+        ValueError: For a folder that is not like that, a file that can't be decoded or is too large, more memory than
+            `max_gib`, or samples that aren't there.
         ImportError: If Pillow is missing.
 
     Example:
@@ -65,8 +70,8 @@ def image_folder(
         (('cat', 'dog'), (8, 32, 32, 3), (2, 32, 32, 3))
     """
     request = Request(samples, test_samples, standardize, one_hot, progress)
-    size, max_gib = _checks.whole("size", size, least=1), _checks.positive("max_gib", max_gib)
-    path = Path(path).expanduser()
+    size, max_gib = _checks.whole("size", size, 1, _LARGEST_SIDE), _checks.positive("max_gib", max_gib)
+    path = user_path("path", path)
     class_names, files, labels, trained = _chosen(path, request)
     _check_memory(len(files), size, max_gib)
     inputs = _decoded(files, size, request)
@@ -76,7 +81,7 @@ def image_folder(
 
 def _chosen(path: Path, request: Request) -> tuple[tuple[str, ...], list[Path], np.ndarray, int]:
     """The classes, the files and labels asked for, and how many of these come first to train on."""
-    in_parts = (path / "train").is_dir()
+    in_parts = os.path.isdir(path / "train")
     class_names, files, labels = _listed(path / "train" if in_parts else path)
     if in_parts and (path / "val").is_dir():
         test_names, test_files, test_labels = _listed(path / "val")
@@ -94,7 +99,7 @@ def _chosen(path: Path, request: Request) -> tuple[tuple[str, ...], list[Path], 
 
 def _listed(folder: Path) -> tuple[tuple[str, ...], list[Path], np.ndarray]:
     layout = "images must be in folders named after their classes, such as CLASS/1.jpg"
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ValueError(f"path must be a folder, got {str(folder)!r}.")
     folders = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     if len(folders) < 2:
@@ -124,13 +129,24 @@ def _decoded(files: list[Path], size: int, request: Request) -> np.ndarray:
     with progress_bar(len(files), request.progress) as advance:
         for i, file in enumerate(files):
             try:
-                with Image.open(file, formats=("JPEG", "PNG")) as image:
-                    square = _centre(image.convert("RGB"), size)
+                _checks.regular_file("it", file)
+                square = _square(Image, file, size)
             except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
                 raise ValueError(f"{file} can't be decoded: {error}. Mend it or move it away.") from error
             images[i] = pixels(np.asarray(square), _MEAN, _DEVIATION, request.standardize)
             advance(i + 1, "images decoded")
     return images
+
+
+def _square(Image: Any, file: Path, size: int) -> Any:
+    """The centre in RGB; the image's size is compared with our own bound, whatever Pillow's is in this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with Image.open(file, formats=("JPEG", "PNG")) as image:
+            width, height = image.size
+            if width * height > _MOST_PIXELS:
+                raise ValueError(f"it must have at most {_MOST_PIXELS} pixels, got {width} x {height}")
+            return _centre(image if image.mode == "RGB" else image.convert("RGB"), size)
 
 
 def _centre(image: Any, size: int) -> Any:

@@ -9,6 +9,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from principalflow import _checks
+from principalflow.models import _sizes
 from principalflow.models._mlp import MLP
 from principalflow.models._resnet import ResNet
 from principalflow.models._vgg import VGG
@@ -50,7 +51,7 @@ def build(
         >>> jax.eval_shape(model, jnp.ones((2, 8, 8, 1))).shape
         (2, 10)
     """
-    _checks.one_of("model", name, NAMES)
+    _checks.one_of("name", name, NAMES)
     key = jax.random.key(0) if key is None else key
     known = {"activation", "gain", "dtype", "width"}
     known |= {"normalization", "pooling"} if name != "mlp" else set()
@@ -59,8 +60,9 @@ def build(
         if option not in known:
             raise ValueError(f"a model {name!r} has no option {option!r}; it has {', '.join(sorted(known))}.")
     if name == "mlp":
-        width = _checks.positive("width", options.pop("width", 1.0))
-        units = [max(round(width * _checks.whole("hidden", count, least=1)), 1) for count in hidden]
-        return MLP(math.prod(input_shape), units, outputs, key, **options)
+        shape = _sizes.sizes("input_shape", input_shape)
+        units = _sizes.widened(options.pop("width", 1.0), *_sizes.sizes("hidden", hidden))
+        with _checks.renamed(inputs="input_shape"):
+            return MLP(math.prod(shape), units, outputs, key, **options)
     kind, depth = _CONVOLUTIONAL[name]
-    return kind(tuple(input_shape), outputs, key, depth=depth, **options)
+    return kind(input_shape, outputs, key, depth=depth, **options)

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Inexact, PRNGKeyArray
 
 from principalflow import _checks
+from principalflow.models import _sizes
 
 Normalization = Literal["none", "batch", "group"]
 Pooling = Literal["average", "max"]
@@ -46,12 +47,14 @@ class Linear(eqx.Module):
     bias: Inexact[Array, " outputs"]
 
     def __init__(self, inputs: int, outputs: int, key: PRNGKeyArray, gain: float = 1.0, dtype: Any = None):
-        self.weight = _normal(key, (inputs, outputs), inputs, gain, dtype)
+        inputs, outputs = _sizes.size("inputs", inputs), _sizes.size("outputs", outputs)
+        _sizes.check_parameters(dict(inputs=inputs, outputs=outputs), [(inputs, outputs)], dtype)
+        self.weight = _normal(key, (inputs, outputs), gain, dtype)
         self.bias = jnp.zeros(outputs, dtype)
 
     def __call__(self, x: Inexact[Array, "N inputs"]) -> Inexact[Array, "N outputs"]:
         """Returns the outputs."""
-        return x @ self.weight + self.bias
+        return _sizes.rows(x, len(self.weight)) @ self.weight + self.bias
 
 
 class Conv(eqx.Module):
@@ -95,14 +98,19 @@ class Conv(eqx.Module):
         gain: float = 1.0,
         dtype: Any = None,
     ):
-        if _checks.whole("size", size, least=1) % 2 == 0:
+        sizes = dict(size=size, inputs=inputs, outputs=outputs)
+        size, inputs, outputs = (_sizes.size(*item) for item in sizes.items())
+        if size % 2 == 0:
             raise ValueError(f"size must be odd, so that the kernel has a middle, got {size}.")
-        self.weight = _normal(key, (size, size, inputs, outputs), size * size * inputs, gain, dtype)
+        self.stride = _sizes.size("stride", stride)
+        _checks.flag("bias", bias)
+        _sizes.check_parameters(sizes, [(size, size, inputs, outputs)], dtype)
+        self.weight = _normal(key, (size, size, inputs, outputs), gain, dtype)
         self.bias = jnp.zeros(outputs, dtype) if bias else None
-        self.stride = _checks.whole("stride", stride, least=1)
 
     def __call__(self, x: Images) -> Images:
         """Returns the convolved images."""
+        x = _sizes.channelled(x, self.weight.shape[2])
         if jax.default_backend() == "cpu" or jnp.iscomplexobj(x) or jnp.iscomplexobj(self.weight):
             y = convolve_by_patches(x, self.weight, self.stride)
         else:
@@ -145,11 +153,12 @@ class BatchNorm(eqx.Module):
     needs_whole_batch: bool = eqx.field(static=True)
 
     def __init__(self, channels: int, dtype: Any = None):
-        self.scale, self.shift = jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
+        self.scale, self.shift = _scale_and_shift(channels, dtype)
         self.needs_whole_batch = True
 
     def __call__(self, x: Images) -> Images:
         """Returns the normalised images."""
+        x = _sizes.channelled(x, self.scale.size)
         return _standardized(x, (0, 1, 2)) * self.scale + self.shift
 
 
@@ -164,12 +173,13 @@ class GroupNorm(eqx.Module):
     groups: int = eqx.field(static=True)
 
     def __init__(self, channels: int, dtype: Any = None):
-        self.scale, self.shift = jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
+        self.scale, self.shift = _scale_and_shift(channels, dtype)
         most = max(channels // _GROUP_CHANNELS, 1)
-        self.groups = max(groups for groups in range(1, most + 1) if channels % groups == 0)
+        self.groups = next(groups for groups in range(most, 0, -1) if channels % groups == 0)
 
     def __call__(self, x: Images) -> Images:
         """Returns the normalised images."""
+        x = _sizes.channelled(x, self.scale.size)
         grouped = x.reshape(*x.shape[:3], self.groups, -1)
         return _standardized(grouped, (1, 2, 4)).reshape(x.shape) * self.scale + self.shift
 
@@ -214,29 +224,13 @@ def pool(x: Images, kind: Pooling, size: int = 2, stride: int = 2) -> Images:
     return sum(shifted[1:], shifted[0]) / len(starts) if kind == "average" else jnp.max(jnp.stack(shifted), axis=0)
 
 
-def channels(width: float, *counts: int) -> list[int]:
-    """Returns the numbers of channels times the width multiplier, at least 1 each."""
-    return [max(round(_checks.positive("width", width) * count), 1) for count in counts]
-
-
 def check_convolutional(depth: int, depths: tuple[int, ...], activation: str, normalization: str, pooling: str) -> None:
     """Raises a ValueError for a depth or a name that there isn't."""
-    if depth not in depths:
-        raise ValueError(f"depth must be one of {', '.join(map(str, depths))}, got {depth!r}.")
+    if not isinstance(depth, int) or depth not in depths:
+        raise ValueError(f"depth must be one of {', '.join(map(str, depths))}, got {_checks.shown(depth)}.")
     _checks.one_of("activation", activation, tuple(ACTIVATIONS))
     _checks.one_of("normalization", normalization, NORMALIZATIONS)
     _checks.one_of("pooling", pooling, POOLINGS)
-
-
-def check_images(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Returns (height, width, channels), or raises a ValueError that explains what is needed."""
-    if len(input_shape) != 3 or min(input_shape) < 1:
-        raise ValueError(
-            f"input_shape must be (height, width, channels) for a convolutional network, got {tuple(input_shape)}. "
-            "Tables of features need an MLP."
-        )
-    height, width, depth = input_shape
-    return height, width, depth
 
 
 def _standardized(x: Array, axes: tuple[int, ...]) -> Array:
@@ -245,12 +239,19 @@ def _standardized(x: Array, axes: tuple[int, ...]) -> Array:
     return centred / jnp.sqrt((centred * centred).mean(axes, keepdims=True) + _VARIANCE_FLOOR)
 
 
-def _normal(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int, gain: float, dtype: Any) -> Array:
+def _scale_and_shift(channels: int, dtype: Any) -> tuple[Array, Array]:
+    channels = _sizes.size("channels", channels)
+    _sizes.check_parameters(dict(channels=channels), [(2, channels)], dtype)
+    return jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
+
+
+def _normal(key: PRNGKeyArray, shape: tuple[int, ...], gain: float, dtype: Any) -> Array:
     """Returns normal numbers, drawn in blocks of one size: to compile for every shape would take seconds."""
-    scale = _checks.positive("gain", gain) / math.sqrt(inputs)
+    _sizes.check_start(key, gain, dtype)
+    scale = float(gain) / math.sqrt(math.prod(shape[:-1]))
     size, xp = math.prod(shape), jnp if isinstance(key, Tracer) else np
     blocks = [_draw(key, index) for index in range(-(-size // _DRAWN_AT_ONCE))]
-    return jnp.asarray(scale * xp.concatenate(blocks)[:size].reshape(shape), dtype or float)
+    return jnp.asarray(scale * xp.concatenate(blocks)[:size].reshape(shape), float if dtype is None else dtype)
 
 
 @jax.jit

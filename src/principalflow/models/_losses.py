@@ -35,9 +35,10 @@ def cross_entropy(logits: Outputs, labels: Array) -> Inexact[Array, ""]:
         >>> pf.models.cross_entropy(jnp.array([[0.0, 0.0]]), jnp.array([1])).round(3)
         Array(0.693, dtype=float64)
     """
+    logits = _outputs("logits", logits)
     if logits.shape[1] < 2:
         raise ValueError(f"logits must have at least two classes, got shape {logits.shape}.")
-    labels = _targets(logits, labels)
+    labels = _targets("labels", logits, labels)
     shift = lax.stop_gradient(jnp.max(logits.real, axis=1, keepdims=True))
     log_sum = shift[:, 0] + jnp.log(jnp.sum(jnp.exp(logits - shift), axis=1))
     return jnp.mean(log_sum - jnp.sum(labels * logits, axis=1))
@@ -62,7 +63,8 @@ def mean_square(outputs: Outputs, targets: Array) -> Inexact[Array, ""]:
         >>> pf.models.mean_square(jnp.array([[1.0, 2.0]]), jnp.array([1]))
         Array(2., dtype=float64)
     """
-    difference = outputs - _targets(outputs, targets)
+    outputs = _outputs("outputs", outputs)
+    difference = outputs - _targets("targets", outputs, targets)
     return jnp.mean(jnp.sum(difference * difference, axis=1))
 
 
@@ -93,12 +95,15 @@ def loss(name: str = "cross-entropy") -> Callable[[Any, tuple[Array, Array]], In
         >>> objective.theta.size
         27
     """
-    _checks.one_of("loss", name, tuple(LOSSES))
+    _checks.one_of("name", name, tuple(LOSSES))
     return _OF_MODEL[name]
 
 
 def accuracy(outputs: Outputs, labels: Array) -> Inexact[Array, ""]:
     """Returns the share of samples whose largest output is that of their label (N,) or one-hot label (N, classes)."""
+    outputs, labels = _outputs("outputs", outputs), _checks.array_of_numbers("labels", labels)
+    if labels.shape not in (outputs.shape, outputs.shape[:1]):
+        raise ValueError(f"labels must have shape {outputs.shape[:1]} or {outputs.shape}, got {labels.shape}.")
     labels = jnp.argmax(labels, axis=1) if labels.ndim == 2 else labels
     return jnp.mean(jnp.argmax(outputs, axis=1) == labels)
 
@@ -110,16 +115,25 @@ def _of_model(function: Callable) -> Callable:
 _OF_MODEL = {name: _of_model(function) for name, function in LOSSES.items()}
 
 
-def _targets(outputs: Outputs, targets: Array) -> Array:
+def _outputs(name: str, value: Any) -> Outputs:
+    outputs = _checks.inexact(name, value)
+    if outputs.ndim != 2 or outputs.size == 0:
+        raise ValueError(f"{name} must have a row for each sample, (N, outputs), got shape {outputs.shape}.")
+    return outputs
+
+
+def _targets(name: str, outputs: Outputs, value: Any) -> Array:
     """Returns the targets in the shape of the outputs; whole numbers (N,) become one-hot where there are classes."""
+    targets = given = _checks.array_of_numbers(name, value)
     if targets.ndim == 1 and outputs.shape[1] > 1 and jnp.issubdtype(targets.dtype, jnp.integer):
         known = (targets >= 0) & (targets < outputs.shape[1])
         encoded = jax.nn.one_hot(targets, outputs.shape[1], dtype=outputs.real.dtype)
-        return jnp.where(known[:, None], encoded, jnp.nan)  # a label that is no class must show
-    targets = targets[:, None] if targets.ndim == 1 else targets
+        targets = jnp.where(known[:, None], encoded, jnp.nan)  # a label that is no class must show
+    elif targets.ndim == 1:
+        targets = targets[:, None]
     if targets.shape != outputs.shape:
         raise ValueError(
-            f"targets must be labels ({outputs.shape[0]},) or have the outputs' shape {outputs.shape}, got "
-            f"{targets.dtype}{targets.shape}."
+            f"{name} must be labels ({outputs.shape[0]},) or have the outputs' shape {outputs.shape}, got "
+            f"{given.dtype}{given.shape}."
         )
     return targets

@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, Inexact, PRNGKeyArray
 
 from principalflow import _checks
+from principalflow.models import _sizes
 from principalflow.models._layers import ACTIVATIONS, Linear
 
 
@@ -27,7 +28,7 @@ class MLP(eqx.Module):
         dtype: The parameters' dtype; None for JAX's default.
 
     Raises:
-        ValueError: For sizes below 1, a gain not above 0, or an unknown activation.
+        ValueError: For sizes below 1, a gain not above 0, an unknown activation, or more parameters than memory holds.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -51,15 +52,17 @@ class MLP(eqx.Module):
         dtype: Any = None,
     ):
         _checks.one_of("activation", activation, tuple(ACTIVATIONS))
-        names = ("inputs", *("hidden" for _ in hidden), "outputs")
-        sizes = [_checks.whole(*item, least=1) for item in zip(names, (inputs, *hidden, outputs), strict=True)]
+        units = _sizes.sizes("hidden", hidden)
+        sizes = (_sizes.size("inputs", inputs), *units, _sizes.size("outputs", outputs))
+        _sizes.check_start(key, gain, dtype)
+        _sizes.check_parameters(dict(hidden=units, inputs=inputs, outputs=outputs), pairwise(sizes), dtype)
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = [Linear(a, b, k, gain, dtype) for (a, b), k in zip(pairwise(sizes), keys, strict=True)]
         self.activation = activation
 
     def __call__(self, x: Inexact[Array, "N ..."]) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch."""
-        x = x.reshape(len(x), -1)
+        x = _sizes.vectors(x, self.layers[0].weight.shape[0])
         for layer in self.layers[:-1]:
             x = ACTIVATIONS[self.activation](layer(x))
         return self.layers[-1](x)

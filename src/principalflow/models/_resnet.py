@@ -1,6 +1,8 @@
 """Residual networks, version 1."""
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact, PRNGKeyArray
 
 from principalflow import _checks
-from principalflow.models import _layers
+from principalflow.models import _layers, _sizes
 from principalflow.models._layers import ACTIVATIONS, ConvNorm, Images, Linear, Normalization, Pooling
 
 Stem = Literal["auto", "small", "imagenet"]
@@ -45,7 +47,8 @@ class ResNet(eqx.Module):
         dtype: The parameters' dtype; None for JAX's default.
 
     Raises:
-        ValueError: For an unknown depth or name, an input shape that isn't of images, a width or gain not above 0.
+        ValueError: For an unknown depth or name, an input shape that isn't of images, a width or gain not above 0, or
+            more parameters than memory holds.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -77,28 +80,32 @@ class ResNet(eqx.Module):
     ):
         _layers.check_convolutional(depth, tuple(_STAGES), activation, normalization, pooling)
         _checks.one_of("stem", stem, STEMS)
-        height, breadth, inputs = _layers.check_images(input_shape)
+        height, breadth, inputs = _sizes.images(input_shape)
+        outputs = _sizes.size("outputs", outputs)
+        _sizes.check_start(key, gain, dtype)
         large = stem == "imagenet" or (stem == "auto" and min(height, breadth) >= _IMAGENET_SIDE)
+        stem_size = 7 if large else 3
 
         counts, bottleneck = _STAGES[depth]
-        first, *_ = stage_channels = _layers.channels(width, *_CHANNELS)
+        first, *_ = stage_channels = _sizes.widened(width, *_CHANNELS)
+        blocks = list(_planned(counts, bottleneck, stage_channels))
+        last = blocks[-1][0][-1]
+        shapes = [kernel for channels, _ in blocks for kernel in _kernels(channels)]
+        shapes += [(stem_size, stem_size, inputs, first), (last, outputs)]
+        _sizes.check_parameters(dict(width=width, input_shape=input_shape, outputs=outputs), shapes, dtype)
         stem_key, head_key, *keys = jax.random.split(key, sum(counts) + 2)
         options = normalization, gain, dtype
         self.activation, self.stem_pooling = activation, pooling if large else None
-        self.stem = ConvNorm(inputs, first, 7 if large else 3, stem_key, 2 if large else 1, *options)
-        self.blocks, before = [], first
-        for stage, (blocks, middle) in enumerate(zip(counts, stage_channels, strict=True)):
-            after = middle * _BOTTLENECK if bottleneck else middle
-            for block in range(blocks):
-                stride = 2 if stage > 0 and block == 0 else 1
-                block_key = keys[len(self.blocks)]
-                shape = (before, middle, middle, after) if bottleneck else (before, middle, after)
-                self.blocks.append(_Block(shape, block_key, stride, activation, sum(counts), *options))
-                before = after
-        self.head = Linear(before, _checks.whole("outputs", outputs, least=1), head_key, gain, dtype)
+        self.stem = ConvNorm(inputs, first, stem_size, stem_key, 2 if large else 1, *options)
+        self.blocks = [
+            _Block(channels, block_key, stride, activation, len(blocks), *options)
+            for (channels, stride), block_key in zip(blocks, keys, strict=True)
+        ]
+        self.head = Linear(last, outputs, head_key, gain, dtype)
 
     def __call__(self, x: Images) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch of images."""
+        x = _sizes.channelled(x, self.stem.conv.weight.shape[2])
         x = ACTIVATIONS[self.activation](self.stem(x))
         if self.stem_pooling is not None:
             x = _layers.pool(_padded(x, self.stem_pooling), self.stem_pooling, size=3)
@@ -126,12 +133,13 @@ class _Block(eqx.Module):
         dtype: Any,
     ):
         shortcut_key, *keys = jax.random.split(key, len(channels))
-        sizes, strides = ((3, 3), (stride, 1)) if len(channels) == 3 else ((1, 3, 1), (1, stride, 1))
-        gains = [gain] * len(sizes)
+        kernels = _kernels(channels)
+        strides = (stride, 1) if len(kernels) == 2 else (1, stride, 1)
+        gains = [gain] * len(kernels)
         if normalization == "none":
             gains[-1] /= math.sqrt(blocks)
-        layers = zip(channels, channels[1:], sizes, keys, strides, gains, strict=False)
-        self.branch = [ConvNorm(a, b, n, k, s, normalization, g, dtype) for a, b, n, k, s, g in layers]
+        layers = zip(kernels, keys, strides, gains, strict=True)
+        self.branch = [ConvNorm(a, b, n, k, s, normalization, g, dtype) for (n, _, a, b), k, s, g in layers]
         self.shortcut = None
         if stride > 1 or channels[0] != channels[-1]:
             self.shortcut = ConvNorm(channels[0], channels[-1], 1, shortcut_key, stride, normalization, gain, dtype)
@@ -143,6 +151,25 @@ class _Block(eqx.Module):
         for layer in self.branch[:-1]:
             y = act(layer(y))
         return act(self.branch[-1](y) + (x if self.shortcut is None else self.shortcut(x)))
+
+
+def _planned(
+    counts: tuple[int, ...], bottleneck: bool, stage_channels: list[int]
+) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yields the channels through which each block goes, and its stride."""
+    before = stage_channels[0]
+    for stage, (blocks, middle) in enumerate(zip(counts, stage_channels, strict=True)):
+        after = middle * _BOTTLENECK if bottleneck else middle
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            yield (before, middle, middle, after) if bottleneck else (before, middle, after), stride
+            before = after
+
+
+def _kernels(channels: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """The shapes of a block's kernels, but for the shortcut's."""
+    sizes = (3, 3) if len(channels) == 3 else (1, 3, 1)
+    return [(n, n, a, b) for n, (a, b) in zip(sizes, pairwise(channels), strict=True)]
 
 
 def _padded(x: Images, pooling: Pooling) -> Images:

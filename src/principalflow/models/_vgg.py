@@ -1,13 +1,13 @@
 """VGG networks."""
 
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Inexact, PRNGKeyArray
 
-from principalflow import _checks
-from principalflow.models import _layers
+from principalflow.models import _layers, _sizes
 from principalflow.models._layers import ACTIVATIONS, ConvNorm, Images, Linear, Normalization, Pooling
 
 # Convolutions in each of the five stages (Simonyan and Zisserman 2015), and their channels.
@@ -34,7 +34,8 @@ class VGG(eqx.Module):
         dtype: The parameters' dtype; None for JAX's default.
 
     Raises:
-        ValueError: For an unknown depth or name, an input shape that isn't of images, a width or gain not above 0.
+        ValueError: For an unknown depth or name, an input shape that isn't of images, a width or gain not above 0, or
+            more parameters than memory holds.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -63,19 +64,26 @@ class VGG(eqx.Module):
         dtype: Any = None,
     ):
         _layers.check_convolutional(depth, tuple(_STAGES), activation, normalization, pooling)
-        _, _, before = _layers.check_images(input_shape)
+        _, _, before = _sizes.images(input_shape)
+        outputs, channels = _sizes.size("outputs", outputs), _sizes.widened(width, *_CHANNELS)
+        _sizes.check_start(key, gain, dtype)
+        stages = list(zip(_STAGES[depth], channels, strict=True))
+        flow = [before, *(after for layers, after in stages for _ in range(layers))]
+        shapes = [*((3, 3, *pair) for pair in pairwise(flow)), (flow[-1], outputs)]
+        _sizes.check_parameters(dict(width=width, input_shape=input_shape, outputs=outputs), shapes, dtype)
         self.activation, self.pooling, self.stages = activation, pooling, []
-        for layers, after in zip(_STAGES[depth], _layers.channels(width, *_CHANNELS), strict=True):
+        for layers, after in stages:
             stage = []
             for _ in range(layers):
                 key, used = jax.random.split(key)
                 stage.append(ConvNorm(before, after, 3, used, 1, normalization, gain, dtype))
                 before = after
             self.stages.append(stage)
-        self.head = Linear(before, _checks.whole("outputs", outputs, least=1), key, gain, dtype)
+        self.head = Linear(before, outputs, key, gain, dtype)
 
     def __call__(self, x: Images) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch of images."""
+        x = _sizes.channelled(x, self.stages[0][0].conv.weight.shape[2])
         for stage in self.stages:
             for layer in stage:
                 x = ACTIVATIONS[self.activation](layer(x))

@@ -6,6 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from principalflow import _checks
+
 
 def render(name: str, title: str, with_plots: bool, **content: Any) -> str:
     """Returns the page of the template `name`.html; with plots, Plotly and `name`.js are in it."""
@@ -35,10 +37,15 @@ def render(name: str, title: str, with_plots: bool, **content: Any) -> str:
 
 def save(page: str, path: str | os.PathLike[str]) -> Path:
     """Writes the page as a whole or not at all, and returns its path."""
-    path = Path(path)
+    path = _checks.path("path", path)
+    if path.is_dir() or not path.name:
+        raise ValueError(f"path must be that of a file to write, got the folder {str(path)!r}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
     try:
-        unfinished.write_text(page, encoding="utf-8")
+        with unfinished.open("x", encoding="utf-8") as file:  # which follows no link that somebody put there
+            file.write(page)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -30,7 +30,7 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
         The path.
 
     Raises:
-        ValueError: For no runs, only runs without rows, or a table without steps or losses.
+        ValueError: For no runs, only runs without rows, a table without steps or losses, or a path that is a folder.
         ImportError: Where plotly or jinja2 isn't installed.
 
     Example:

@@ -1,20 +1,34 @@
 """What a training run, or a sweep of them, is made of."""
 
-import json
-import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
-from pathlib import Path
+from os import PathLike
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from principalflow import _checks, models
 from principalflow._checks import did_you_mean
 from principalflow.training import _schedule
+from principalflow.training._config import read_config
 
 # Options that may be lists, in the order in which they name the runs of a sweep. They change numbers, never shapes, so
 # the runs of a sweep share what is compiled.
 SWEPT = ("learning_rate", "power", "seed")
+_NUMBERS = (
+    "width",
+    "gain",
+    "learning_rate",
+    "momentum",
+    "power",
+    "factor",
+    "max_learning_rate",
+    "tolerance",
+    "average",
+)
+_MOST_STEPS = 10**8  # the rates of all are held in memory
+_LARGEST_SEED = 2**32 - 1  # the seeds that give the same weights in both precisions
 Optimizer = Literal["gd", "sgd", "dal", "adam", "prodigy", "dog"]
 OPTIMIZERS = get_args(Optimizer)
 _WITHOUT_RATE = ("dal", "prodigy", "dog")
@@ -120,7 +134,7 @@ class Options:
         for name in (*SWEPT, "hidden"):
             if isinstance(getattr(self, name), list):  # as config files have them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("learning_rate", "power"):  # 1 and 1.0 are the same run
+        for name in _NUMBERS:  # 1 and 1.0 are the same run, and JAX would take 2**31 for an int32
             object.__setattr__(self, name, _as_float(getattr(self, name)))
 
     def runs(self) -> dict[str, "Options"]:
@@ -138,29 +152,38 @@ class Options:
         _check(self)
 
     @classmethod
-    def from_file(cls, path: Path) -> "Options":
-        """Returns the options in a TOML file, or in the config.json of a run; those it lacks have their defaults."""
-        try:
-            text = path.read_text(encoding="utf-8")
-            content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        except OSError as error:
-            raise ValueError(f"config {path} can't be read: {error.strerror}.") from error
-        except ValueError as error:
-            raise ValueError(f"config {path} can't be read: {error}.") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"config {path} must hold keys and values, got a {type(content).__name__}.")
+    def from_file(cls, path: str | PathLike[str]) -> "Options":
+        """Returns the options in a TOML file, or in the config.json of a run; those it lacks have their defaults.
+
+        Args:
+            path: The file, in UTF-8, of at most 1 MiB.
+
+        Returns:
+            The options, of the right types; `check` compares their numbers.
+
+        Raises:
+            ValueError: For a file that can't be read, that holds no or unknown keys, or values that are none of theirs.
+        """
+        path = _checks.path("config", path)
+        content = read_config(path)
         known = [field.name for field in fields(cls)]
         for key in content:
             if key not in known:
-                raise ValueError(f"config {path} has the unknown key {key!r}.{did_you_mean(key, known)}")
-        return cls(**content)
+                raise ValueError(f"config {path} has the unknown key {_checks.shown(key)}.{did_you_mean(key, known)}")
+        options = cls(**content)
+        try:
+            _check_kinds(options)
+        except ValueError as error:
+            raise ValueError(f"config {path}: {error}") from error
+        return options
 
 
-def _check(o: Options) -> None:
+def _check_kinds(o: Options) -> None:
+    """Raises for an option of another type, or a word that isn't among those that there are."""
     for name, hint in get_type_hints(Options).items():
         if not _fits(getattr(o, name), hint):
             wanted = getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
-            raise ValueError(f"{name} must be {wanted.replace('typing.', '')}, got {getattr(o, name)!r}.")
+            raise ValueError(f"{name} must be {wanted.replace('typing.', '')}, got {_checks.shown(getattr(o, name))}.")
     _checks.one_of("model", o.model, models.NAMES)
     _checks.one_of("activation", o.activation, tuple(models.ACTIVATIONS))
     _checks.one_of("loss", o.loss, tuple(models.LOSSES))
@@ -171,25 +194,34 @@ def _check(o: Options) -> None:
     if o.normalization is not None:
         _checks.one_of("normalization", o.normalization, models.NORMALIZATIONS)
     _checks.one_of("stem", o.stem, models.STEMS)
+
+
+def _check(o: Options) -> None:
+    _check_kinds(o)
+    _checks.path("data", o.data)
     others = ("normalization", "pooling") if o.model == "mlp" else ("hidden",)
     others += () if o.model.startswith("resnet") else ("stem",)
     _refuse(o, others, f"a model {o.model!r} doesn't have")
-    for name in ("steps", "record_every", "evaluate_every", "warmup"):
+    _checks.whole("steps", o.steps, 0, _MOST_STEPS)
+    for name in ("record_every", "evaluate_every", "warmup"):
         _checks.whole(name, getattr(o, name), least=0)
     for name in ("checkpoint_every", "directions", "curvature_every"):
         _checks.whole(name, getattr(o, name), least=1)
     for units in o.hidden:
         _checks.whole("hidden", units, least=1)
-    for name in ("samples", "image_size", "batch_size", "chunk"):
+    for name, least in (("samples", 1), ("test_samples", 0), ("image_size", 1), ("batch_size", 1), ("chunk", 1)):
         if getattr(o, name) is not None:
-            _checks.whole(name, getattr(o, name), least=1)
-    for name in ("width", "gain", "tolerance", "factor", "max_learning_rate"):
-        _checks.positive(name, getattr(o, name))
+            _checks.whole(name, getattr(o, name), least)
+    for name in ("width", "gain", "tolerance", "factor", "max_learning_rate", "learning_rate"):
+        for number in _values(o, name):
+            _checks.positive(name, number)
+            _check_precision(o, name, number)
     _checks.fraction("momentum", o.momentum)
-    for seed in _values(o.seed):
-        _checks.whole("seed", seed, least=0)
-    for power in _values(o.power):
+    for seed in _values(o, "seed"):
+        _checks.whole("seed", seed, 0, _LARGEST_SEED)
+    for power in _values(o, "power"):
         _checks.non_negative("power", power)
+        _check_precision(o, "power", power)
     if o.average is not None:
         _checks.fraction("average", o.average)
     _check_optimizer(o)
@@ -199,7 +231,8 @@ def _check_optimizer(o: Options) -> None:
     if o.optimizer in _WITHOUT_RATE:
         if o.learning_rate is not None or o.schedule != "constant" or o.warmup:
             instead = "factor and max_learning_rate, " if o.optimizer == "dal" else ""
-            raise ValueError(f"{o.optimizer} computes its rate: it takes {instead}no learning_rate or schedule.")
+            none = "no learning_rate, schedule or warmup"
+            raise ValueError(f"optimizer {o.optimizer} computes its rate: it takes {instead}{none}.")
     elif o.learning_rate is None:
         raise ValueError(f"learning_rate must be given for {o.optimizer}; dal, prodigy and dog are those without one.")
     if o.optimizer != "dal":
@@ -210,15 +243,21 @@ def _check_optimizer(o: Options) -> None:
         raise ValueError("gd takes all samples at each step: batch_size is for the others.")
     if o.optimizer == "sgd" and o.batch_size is None:
         raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
-    for rate in _values(o.learning_rate) if o.learning_rate is not None else ():
-        _schedule.rates(_checks.positive("learning_rate", rate), o.schedule, o.warmup, o.steps)
+    _schedule.check(o.schedule)
 
 
 def _refuse(o: Options, names: tuple[str, ...], why: str) -> None:
     """Raises if an option that would be ignored was given."""
     for name in names:
         if getattr(o, name) != getattr(Options, name):
-            raise ValueError(f"{name} is an option that {why}, got {getattr(o, name)!r}.")
+            raise ValueError(f"{name} is an option that {why}, got {_checks.shown(getattr(o, name))}.")
+
+
+def _check_precision(o: Options, name: str, number: float) -> None:
+    """Raises for a number that would become zero or infinite in the precision of the run."""
+    least, most = float(np.finfo(o.precision).tiny), float(np.finfo(o.precision).max)
+    if number != 0 and not least <= number <= most:
+        raise ValueError(f"{name} must be from {least:.2g} to {most:.2g} in {o.precision}, got {number:g}.")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -237,11 +276,16 @@ def _fits(value: Any, hint: Any) -> bool:
 def _as_float(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_as_float(item) for item in value)
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    except OverflowError:  # `check` refuses it
+        return value
 
 
-def _values(option: Any) -> tuple:
-    values = option if isinstance(option, tuple) else (option,)
-    if not values or len(set(values)) < len(values):
-        raise ValueError(f"a list of values must have some, all different, got {list(values)}.")
+def _values(o: Options, name: str) -> tuple:
+    """The values of an option that may be a list; none where it isn't given."""
+    option = getattr(o, name)
+    values = option if isinstance(option, tuple) else () if option is None else (option,)
+    if option == () or len(set(values)) < len(values):
+        raise ValueError(f"{name} must have some values, all different, got {_checks.shown(list(values))}.")
     return values

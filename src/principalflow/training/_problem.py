@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from principalflow import _checks, models
 from principalflow import data as datasets
-from principalflow import models
 from principalflow.objective import Objective, Vector
 from principalflow.training._options import Options
 
@@ -41,8 +41,13 @@ def problem(o: Options, progress: bool | None) -> Problem:
     """
     if o.precision == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise ValueError('precision float64 needs jax.config.update("jax_enable_x64", True) before any array is made.')
-    dataset = datasets.load(o.data, o.samples, o.test_samples, progress=progress, label=o.label, size=o.image_size)
+    with _checks.renamed(name="data", size="image_size"):
+        dataset = datasets.load(o.data, o.samples, o.test_samples, progress=progress, label=o.label, size=o.image_size)
     samples, classes = len(dataset.inputs), dataset.classes
+    if o.model != "mlp" and len(dataset.input_shape) != 3:
+        raise ValueError(
+            f"model must be mlp for {o.data}, whose samples aren't images (height, width, channels), got {o.model}."
+        )
     if o.batch_size is not None and o.batch_size > samples:
         raise ValueError(f"batch_size must be at most the {samples} samples that there are, got {o.batch_size}.")
     if classes is None and o.loss == "cross-entropy":
@@ -50,6 +55,8 @@ def problem(o: Options, progress: bool | None) -> Problem:
     train = _arrays(o, dataset.inputs, dataset.labels)
     network = _network(o, dataset.input_shape, classes or 1)
     objective = Objective(models.loss(o.loss), network, train, o.chunk)
+    size = objective.theta.size
+    _checks.fits("directions", min(o.directions, size) * objective.theta.nbytes, f"as many of {size} numbers each")
     scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, o.chunk)}
     if dataset.test_inputs is not None:
         test = _arrays(o, dataset.test_inputs, dataset.test_labels)

@@ -28,6 +28,12 @@ def rates(learning_rate: float, schedule: str, warmup: int, steps: int) -> np.nd
     return rate * np.minimum((time + 1) / (warmup + 1), 1)
 
 
+def check(schedule: str) -> None:
+    """Raises a ValueError for a schedule that can't be read."""
+    if schedule not in _SHAPES:
+        _changes(schedule)
+
+
 def depends_on_steps(schedule: str) -> bool:
     """Whether more steps would change the rates of the earlier ones."""
     return schedule in ("linear", "cosine")
@@ -45,11 +51,11 @@ def _changes(schedule: str) -> list[tuple[int, float]]:
         parts = [part.split(":") for part in schedule.split(",")]
         changes = [(int(step), _checks.positive("schedule", float(rate))) for step, rate in parts]
     except ValueError as error:
-        guess = _checks.did_you_mean(schedule, _SHAPES)
+        given, guess = _checks.shown(schedule), _checks.did_you_mean(schedule, _SHAPES)
         raise ValueError(
-            f"schedule must be one of {', '.join(_SHAPES)}, or STEP:RATE,STEP:RATE,..., got {schedule!r}.{guess}"
+            f"schedule must be one of {', '.join(_SHAPES)}, or STEP:RATE,STEP:RATE,..., got {given}.{guess}"
         ) from error
     steps = [step for step, _ in changes]
     if sorted(set(steps)) != steps or steps[0] < 0:
-        raise ValueError(f"schedule must name its steps in increasing order, got {schedule!r}.")
+        raise ValueError(f"schedule must name its steps in increasing order, got {_checks.shown(schedule)}.")
     return changes
