@@ -2,8 +2,10 @@
 
 import difflib
 import math
+import os
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -65,9 +67,20 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raises unless `value` is one of `choices`; the message guesses which was meant."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}, got {value!r}.{did_you_mean(str(value), choices)}")
+
+
+def path(name: str, value: Any) -> Path:
+    """Returns `value` as a path if it can be that of a file or folder."""
+    try:
+        text = os.fspath(value)
+        if isinstance(text, str) and text and b"\0" not in os.fsencode(text):
+            return Path(text)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{name} must be the path of a file or folder, got {value!r:.60}.")
 
 
 def did_you_mean(given: str, names: Iterable[str]) -> str:

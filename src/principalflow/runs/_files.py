@@ -1,24 +1,52 @@
-"""Files that a power cut leaves whole."""
+"""JSON files that a power cut leaves whole."""
 
 import json
 import math
+import numbers
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+# No reader makes a number of an integer with more bits: it is beyond float64.
+_BITS = 1024
 
 
 def write_json(path: Path, content: Any) -> None:
     """Writes a file whole or not at all."""
+    text = json.dumps(plain(content), indent=2) + "\n"
     temporary = path.with_name(unfinished(path.name))
-    with temporary.open("w") as file:
-        file.write(json.dumps(plain(content), indent=2) + "\n")
+    # What stands there may be a link: removed and made anew, nothing is written through it.
+    temporary.unlink(missing_ok=True)
+    with temporary.open("x") as file:
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync(path.parent)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object that a file holds.
+
+    Raises:
+        OSError: If there is no file, or none that may be read.
+        ValueError: If it holds something else.
+    """
+    if path.exists() and not path.is_file():  # to read from a pipe would be to wait
+        raise ValueError("it is no file")
+    return parsed(path.read_bytes())
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """Returns a JSON object; raises a ValueError for anything else."""
+    try:
+        content = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"it must be a JSON object, got a {type(content).__name__}")
+    return content
 
 
 def unfinished(name: str) -> str:
@@ -40,14 +68,43 @@ def sync(path: Path) -> None:
             os.close(handle)
 
 
-def plain(value: Any) -> Any:
-    """Returns what JSON has a form for: numbers that are not finite become null, arrays lists, paths text."""
+def plain(value: Any, name: str = "content") -> Any:
+    """Returns what JSON has a form for: numbers that are not finite become null, arrays lists, paths text.
+
+    Raises:
+        ValueError: If there is something else in it; the message has its place, which begins with `name`.
+    """
+    try:
+        return _plain(value, name)
+    except RecursionError as error:
+        raise ValueError(f"{name} is nested too deeply, or holds itself.") from error
+
+
+def _plain(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, numbers.Integral):
+        if int(value).bit_length() > _BITS:
+            raise ValueError(f"{name} must be within the range of float64, got an integer of more than {_BITS} bits.")
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return _plain_mapping(value, name)
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [_plain(item, f"{name}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, os.PathLike):
+        return str(value)
     if hasattr(value, "tolist"):  # arrays and numbers of NumPy, JAX and PyTorch
-        return plain(np.asarray(value).tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+        return _plain(value.tolist(), name)
+    kinds = "a number, text, None, a path, or an array, list or mapping of these"
+    raise ValueError(f"{name} must be {kinds}, got a {type(value).__name__}.")
+
+
+def _plain_mapping(value: Mapping[Any, Any], name: str) -> dict[str, Any]:
+    content = {}
+    for key, item in value.items():
+        if not isinstance(key, (str, int, float)) or str(key) in content:
+            raise ValueError(f"{name} must have names of text or numbers, each once, got the name {str(key)[:60]!r}.")
+        content[str(key)] = _plain(item, f"{name}[{str(key)[:60]!r}]")
+    return content
