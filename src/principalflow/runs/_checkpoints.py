@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from principalflow import _checks
 from principalflow.runs import _files
 from principalflow.runs._errors import RunError
 
 Arrays = Mapping[str, Any]
+
+RECORD = "checkpoints.json"
 
 # The newest, and one to fall back to.
 _KEPT = 2
@@ -55,8 +58,7 @@ def save(folder: Path, step: int, arrays: Arrays) -> None:
             _record(folder, names)  # before it is there, so that an interruption leaves nothing unknown
             checkpointer.save(path, {**content, _DIGEST: _digest(content)})
             checkpointer.wait_until_finished()
-            _files.sync(path)
-            _files.sync(folder)
+            _files.sync([*path.rglob("*"), path, folder])
         except Exception as error:
             _remove(folder, [name])
             raise RunError(f"the checkpoint of step {step} can't be saved in {folder}: {_reason(error)}.") from error
@@ -105,10 +107,10 @@ def check(arrays: Arrays, reserved: tuple[str, ...]) -> dict[str, np.ndarray]:
         raise ValueError(f"arrays must be a mapping from names to arrays, got a {type(arrays).__name__}.")
     for name in arrays:
         if not (isinstance(name, str) and name and name.isprintable()):
-            raise ValueError(f"arrays must be named by printable text, got the name {str(name)[:60]!r}.")
+            raise ValueError(f"arrays must be named by printable text, got {_checks.shown(name)}.")
         if name in (_DIGEST, _STEP, *reserved):
             raise ValueError(f"arrays must not have the name {name!r}, which a checkpoint uses itself.")
-    return {name: _numbers(f"arrays[{name[:60]!r}]", array) for name, array in arrays.items()}
+    return {name: _numbers(f"arrays[{_checks.shown(name)}]", array) for name, array in arrays.items()}
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:
@@ -134,18 +136,14 @@ def _written(folder: Path) -> list[str]:
 
 def _recorded(folder: Path) -> list[str]:
     try:
-        names = _files.read_json(_record_of(folder))["written"]
+        names = _files.read_json(folder.with_name(RECORD))["written"]
         return [name for name in names if _NAME.fullmatch(name)]  # never a path that leads elsewhere
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _record(folder: Path, names: list[str]) -> None:
-    _files.write_json(_record_of(folder), {"written": names})
-
-
-def _record_of(folder: Path) -> Path:
-    return folder.with_suffix(".json")
+    _files.write_json(folder.with_name(RECORD), {"written": names})
 
 
 def _free_name(folder: Path, step: int) -> str:

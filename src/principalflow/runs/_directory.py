@@ -60,9 +60,7 @@ class Run:
             RunError: If the run is closed, or the checkpoint can't be written.
         """
         self._check_open()
-        step = _checks.whole("step", step, 0)
-        if step > np.iinfo(np.int64).max:
-            raise ValueError("step must be below 2**63, got a larger one.")
+        step = _checks.whole("step", step, least=0, most=np.iinfo(np.int64).max)
         arrays = _checkpoints.check(arrays, reserved=_metrics.STATE)
         _checkpoints.save(self.path / CHECKPOINTS, step, arrays | self._metrics.state())
 
@@ -104,6 +102,7 @@ class Run:
                 self._write_status(status, message)
             finally:
                 self._lock.release()
+                self._lock = None  # one that lives until Python ends complains then
 
     def __enter__(self) -> "Run":
         return self
@@ -254,9 +253,10 @@ def _taken(path: Path) -> Iterator[Any]:
 
 def _refuse_others(path: Path) -> None:
     """Raises where a run would write through a link, which leads elsewhere, or to what it did not make."""
-    kinds = {LOCK: Path.is_file, METRICS: Path.is_file, STATUS: Path.is_file, CHECKPOINTS: Path.is_dir}
-    for name, is_right in kinds.items():
+    written = LOCK, METRICS, STATUS, _checkpoints.RECORD
+    for name in (CHECKPOINTS, *written, *map(_files.unfinished, (CONFIG, *written))):
         item = path / name
-        if item.is_symlink() or (item.exists() and not is_right(item)):
+        is_right = item.is_dir() if name == CHECKPOINTS else item.is_file()
+        if item.is_symlink() or (item.exists() and not is_right):
             kind = "a link" if item.is_symlink() else "no folder" if name == CHECKPOINTS else "no file"
             raise RunError(f"{item} is {kind}, and a run writes only to what is its own: move it away.")

@@ -4,12 +4,11 @@ import json
 import math
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-# No reader makes a number of an integer with more bits: it is beyond float64.
-_BITS = 1024
+from principalflow import _checks
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -23,7 +22,7 @@ def write_json(path: Path, content: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    sync(path.parent)
+    sync([path.parent])
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -54,10 +53,9 @@ def unfinished(name: str) -> str:
     return f"{name}.tmp"
 
 
-def sync(path: Path) -> None:
-    """Makes what is in a file or folder, and for a folder all below it, outlast a power cut."""
-    below = [path, *path.rglob("*")] if path.is_dir() else [path]
-    for item in below:
+def sync(items: Iterable[Path]) -> None:
+    """Makes files, and the names in folders, outlast a power cut."""
+    for item in items:
         try:
             handle = os.open(item, os.O_RDONLY)
         except PermissionError:  # Windows opens no folders, and needs no such call for them
@@ -83,12 +81,8 @@ def plain(value: Any, name: str = "content") -> Any:
 def _plain(value: Any, name: str) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, numbers.Integral):
-        if int(value).bit_length() > _BITS:
-            raise ValueError(f"{name} must be within the range of float64, got an integer of more than {_BITS} bits.")
-        return int(value)
     if isinstance(value, numbers.Real):
-        return float(value) if math.isfinite(value) else None
+        return _plain_number(value, name)
     if isinstance(value, Mapping):
         return _plain_mapping(value, name)
     if isinstance(value, (list, tuple)):
@@ -101,10 +95,20 @@ def _plain(value: Any, name: str) -> Any:
     raise ValueError(f"{name} must be {kinds}, got a {type(value).__name__}.")
 
 
+def _plain_number(value: Any, name: str) -> int | float | None:
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} must be within the range of float64, got {_checks.shown(value)}.") from error
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return number if math.isfinite(number) else None
+
+
 def _plain_mapping(value: Mapping[Any, Any], name: str) -> dict[str, Any]:
     content = {}
     for key, item in value.items():
         if not isinstance(key, (str, int, float)) or str(key) in content:
-            raise ValueError(f"{name} must have names of text or numbers, each once, got the name {str(key)[:60]!r}.")
-        content[str(key)] = _plain(item, f"{name}[{str(key)[:60]!r}]")
+            raise ValueError(f"{name} must have names of text or numbers, each once, got {_checks.shown(key)}.")
+        content[str(key)] = _plain(item, f"{name}[{_checks.shown(key)}]")
     return content
