@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,12 +89,12 @@ def restore(folder: Path, objection: Callable[[Arrays], str], say: Callable[[str
     raise ValueError(f"none of the checkpoints in {folder} can be used; the newest, because {reasons[0]}")
 
 
-def clear_newer(folder: Path, checkpoint: Checkpoint | None) -> None:
-    """Removes the checkpoints that were written after this one, and what an interrupted save left."""
-    names = _written(folder)
-    kept = names[: names.index(checkpoint.name) + 1] if checkpoint else []
-    _remove(folder, [name for name in {*_recorded(folder), *names} if name not in kept])
-    if kept != _recorded(folder):
+def clear(folder: Path, newest: Checkpoint | None) -> None:
+    """Removes what was written after the `newest` that counts, and what an interruption left."""
+    names, recorded = _written(folder), _recorded(folder)
+    kept = names[: names.index(newest.name) + 1][-_KEPT:] if newest else []
+    _remove(folder, [name for name in {*recorded, *names} if name not in kept])
+    if recorded or kept:
         _record(folder, kept)
 
 
@@ -203,8 +204,12 @@ def _orbax() -> Iterator[Any]:
         raise ImportError("checkpoints need orbax: pip install 'principalflow[reproduce]'.") from error
     logger, nothing = logging.getLogger("absl"), logging.Filter()
     nothing.filter = lambda record: False
+    hook = sys.unraisablehook
     logger.addFilter(nothing)
+    # Where one write fails, its threads find that nobody waits for the others any more.
+    sys.unraisablehook = lambda raised: None if "loop is closed" in str(raised.exc_value) else hook(raised)
     try:
         yield orbax.checkpoint.StandardCheckpointer()
     finally:
+        sys.unraisablehook = hook
         logger.removeFilter(nothing)

@@ -83,7 +83,7 @@ class Run:
         except ValueError as error:
             raise RunError(f"{error}. Mend them, or remove them all to start anew.") from error
         self._metrics.go_back(found.arrays if found else {})
-        _checkpoints.clear_newer(folder, found)
+        _checkpoints.clear(folder, found)
         return found and (found.step, {n: array for n, array in found.arrays.items() if n not in _metrics.STATE})
 
     def close(self, status: Status = "done", message: str = "") -> None:
