@@ -69,6 +69,12 @@ def test_a_row_that_is_no_object_is_damage(saved, line):
         runs.load(saved)
 
 
+def test_text_that_is_no_unicode_is_damage(saved):
+    (saved / "metrics.jsonl").write_text('{"step":0,"text":"\\ud800"}\n')
+    with pytest.raises(runs.RunError, match=r"metrics\.jsonl can't be made a table"):
+        runs.load(saved)
+
+
 @pytest.fixture
 def two(saved):
     """A run with two rows and a checkpoint after each."""

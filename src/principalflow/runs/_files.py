@@ -79,16 +79,16 @@ def plain(value: Any, name: str = "content") -> Any:
 
 
 def _plain(value: Any, name: str) -> Any:
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, (str, os.PathLike)):
+        return _plain_text(value)
     if isinstance(value, numbers.Real):
         return _plain_number(value, name)
     if isinstance(value, Mapping):
         return _plain_mapping(value, name)
     if isinstance(value, (list, tuple)):
         return [_plain(item, f"{name}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, os.PathLike):
-        return str(value)
     if hasattr(value, "tolist"):  # arrays and numbers of NumPy, JAX and PyTorch
         return _plain(value.tolist(), name)
     kinds = "a number, text, None, a path, or an array, list or mapping of these"
@@ -105,10 +105,16 @@ def _plain_number(value: Any, name: str) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
+def _plain_text(value: Any) -> str:
+    """Returns text that UTF-8 can hold: file names of other encodings are not."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
 def _plain_mapping(value: Mapping[Any, Any], name: str) -> dict[str, Any]:
     content = {}
     for key, item in value.items():
-        if not isinstance(key, (str, int, float)) or str(key) in content:
+        text = _plain_text(key)
+        if not isinstance(key, (str, int, float)) or text in content:
             raise ValueError(f"{name} must have names of text or numbers, each once, got {_checks.shown(key)}.")
-        content[str(key)] = _plain(item, f"{name}[{_checks.shown(key)}]")
+        content[text] = _plain(item, f"{name}[{_checks.shown(key)}]")
     return content

@@ -75,7 +75,11 @@ def load(path: str | os.PathLike) -> Any:
 
 
 def _frame(pandas: Any, path: Path) -> Any:
-    frame = pandas.DataFrame(list(read_rows(path / METRICS)))
+    rows = list(read_rows(path / METRICS))
+    try:
+        frame = pandas.DataFrame(rows)
+    except (TypeError, ValueError, OverflowError) as error:  # of text that is no Unicode, for one
+        raise RunError(f"{path / METRICS} can't be made a table: {error}.") from error
     _fill_events(frame)
     status = _directory.read_status(path)
     frame.attrs = {
