@@ -84,6 +84,27 @@ def test_a_folder_of_the_users_is_no_checkpoint_to_a_run_that_has_none(tmp_path)
     assert (tmp_path / "checkpoints" / "0000000002").is_dir()
 
 
+def test_the_first_checkpoints_of_a_run_remove_none_of_another_run(saved, tmp_path_factory):
+    path = tmp_path_factory.mktemp("other")
+    users = [path / "checkpoints" / f"0000000{step}" for step in (500, 600, 700)]
+    with runs.create(path, {}) as run:
+        for copy in users:
+            shutil.copytree(saved / "checkpoints" / "0000000001", copy)
+        for step in (1, 2, 3):
+            run.checkpoint(step, {"theta": np.zeros(2)})
+        assert run.restore()[0] == 3
+    assert all(copy.is_dir() for copy in users)
+
+
+def test_a_checkpoint_that_was_put_back_is_found(saved):
+    aside = saved.parent / f"{saved.name}-aside"
+    shutil.copytree(saved / "checkpoints" / "0000000001", aside)
+    save_more(saved, 2, 3)
+    shutil.rmtree(saved / "checkpoints")
+    shutil.copytree(aside, saved / "checkpoints" / "0000000001")
+    assert restored(saved)[0] == 1
+
+
 def test_a_checkpoint_under_the_name_of_another_is_not_taken_for_it(saved):
     save_more(saved, 2)
     first, second = (saved / "checkpoints" / f"000000000{step}" for step in (1, 2))

@@ -1,7 +1,7 @@
 """Checkpoints: named arrays at a step, written whole or not at all, and checked when they are read.
 
-Beside their folder a record names those that the run wrote. Only these are read, and only these are removed: whatever
-else is in the folder is somebody else's.
+Beside their folder a record names those that the run wrote. Only these are removed: whatever else is in the folder is
+somebody else's.
 """
 
 import hashlib
@@ -73,7 +73,8 @@ def restore(folder: Path, objection: Callable[[Arrays], str], say: Callable[[str
     Raises:
         ValueError: If there are some, but none that can be used.
     """
-    names, reasons = _written(folder), []
+    # A run from before there was a record, or with a checkpoint that was put back by hand, is known by its content.
+    names, reasons = _written(folder) or _alike(folder), []
     if not names:
         return None
     with _orbax() as checkpointer:
@@ -91,9 +92,11 @@ def restore(folder: Path, objection: Callable[[Arrays], str], say: Callable[[str
 
 def clear(folder: Path, newest: Checkpoint | None) -> None:
     """Removes what was written after the `newest` that counts, and what an interruption left."""
-    names, recorded = _written(folder), _recorded(folder)
-    kept = names[: names.index(newest.name) + 1][-_KEPT:] if newest else []
-    _remove(folder, [name for name in {*recorded, *names} if name not in kept])
+    recorded, kept = _recorded(folder), []
+    if newest:
+        names = _written(folder) or [newest.name]  # one that the record doesn't know is known now
+        kept = names[: names.index(newest.name) + 1][-_KEPT:]
+    _remove(folder, [name for name in recorded if name not in kept])
     if recorded or kept:
         _record(folder, kept)
 
@@ -129,10 +132,14 @@ def _numbers(name: str, value: Any) -> np.ndarray:
 
 def _written(folder: Path) -> list[str]:
     """Returns the names of the checkpoints that this run wrote and that are still there, the newest last."""
-    there = [item.name for item in _folders(folder) if _NAME.fullmatch(item.name)]
-    # A run from before there was a record, or one put together by hand, has those that look like checkpoints.
-    alike = [name for name in sorted(there, key=_step) if (folder / name / _MARKER).is_file()]
-    return [name for name in _recorded(folder) if name in there] or alike
+    there = {item.name for item in _folders(folder)}
+    return [name for name in _recorded(folder) if name in there]
+
+
+def _alike(folder: Path) -> list[str]:
+    """Returns what has the name and the look of a checkpoint, the newest last."""
+    names = [item.name for item in _folders(folder) if _NAME.fullmatch(item.name) and (item / _MARKER).is_file()]
+    return sorted(names, key=_step)
 
 
 def _recorded(folder: Path) -> list[str]:

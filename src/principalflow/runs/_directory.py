@@ -32,7 +32,8 @@ class Run:
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], lock: Any):
-        self.path, self.config, self._lock = path, dict(config), lock
+        self.path, self.config = path, dict(config)
+        self._lock: Any = lock
         self._started, self._open = time.time(), True
         self._write_status("running", "")
         self._metrics = Metrics(path / METRICS)
