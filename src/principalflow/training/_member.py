@@ -95,7 +95,7 @@ class Member:
         """Ends the run."""
         self.status = status
         self._run.close(status, message)
-        self._say(f"{self.path} is {status}: {message}.")
+        self._say(f"{self.path} is {status}: {message.removesuffix('.')}.")
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         leaves, structure = jax.tree.flatten(self.state)
