@@ -272,6 +272,15 @@ def test_without_a_budget_nothing_is_put_off():
     assert watch.overhead == 125  # the loop's time up to the last observation is 4 s
 
 
+@pytest.mark.parametrize("budget", [None, 0.1])
+def test_on_a_clock_that_stands_still_all_is_measured_and_no_overhead_known(budget):
+    watch = Clocked(itertools.repeat(0.0), budget=budget)
+    for step in range(3):
+        watch.observe(step)
+    assert len(watch.rows) == 3
+    assert np.isnan(watch.overhead)
+
+
 def test_waiting_for_the_loops_own_work_is_the_loops_time():
     watch = Clocked([1.0, 1.0], waits=[3.0, 5.0])
     for step in range(2):

@@ -106,8 +106,8 @@ class Watch:
     def close(self, status: str = "done", message: str | None = None) -> None:
         """Ends what `to` was given a path for, with the summary as its message; a second call does nothing."""
         if not self._closed:
-            self._closed = True
             self._sink.close(status=status, message=self.summary() if message is None else message)
+            self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -332,7 +332,7 @@ def _leaves(params: PyTree) -> dict[str, Any]:
 def _sink(to: Any, config: dict[str, Any]) -> Any:
     """Returns an object with the `append` and `close` of a run directory for whatever rows can go to."""
     if isinstance(to, str | os.PathLike):
-        return runs.create(to, config)
+        return runs.create(_checks.path("to", to), config)
     if hasattr(to, "add_scalar"):
         return _Function(lambda row: add_row(to, row))  # the writer is the user's and stays open
     if to is None or callable(to):

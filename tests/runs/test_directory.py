@@ -124,15 +124,6 @@ def everything(path):
     return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != "status.json"}
 
 
-@pytest.fixture
-def saved(tmp_path):
-    """A run with one row and one checkpoint."""
-    with runs.create(tmp_path, CONFIG) as run:
-        run.append({"step": 0})
-        run.checkpoint(1, {"theta": np.zeros(2)})
-    return tmp_path
-
-
 @pytest.mark.filterwarnings("ignore:the checkpoint of step")
 def test_where_no_checkpoint_can_be_used_nothing_is_touched(saved):
     (saved / "metrics.jsonl").write_text("")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -199,6 +200,42 @@ def test_more_steps_go_on_with_the_same_numbers(tmp_path):
     assert metrics(tmp_path / "longer") == metrics(tmp_path / "whole")
 
 
+def test_a_run_that_is_made_longer_leaves_a_users_folders_alone(tmp_path):
+    run(replace(IRIS, steps=13), tmp_path)
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(folder / "0000000013", folder / "best")
+    (folder / "0000000020").write_text("named like a step to come")
+    run(IRIS, tmp_path)
+    assert pf.training.restore(tmp_path).step == 20
+    assert (folder / "best").is_dir()
+    assert (folder / "0000000020").read_text() == "named like a step to come"
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    run(replace(IRIS, steps=13), tmp_path)
+    with pf.runs.reopen(tmp_path) as opened:
+        opened.checkpoint(14, {"state_0": np.zeros(3)})
+    with pytest.raises(pf.runs.RunError, match=r"the checkpoint of step 14 .* is not one of this training"):
+        run(IRIS, tmp_path)
+
+
+@pytest.mark.parametrize("steps", ['"many"', "null", "[20]"])
+def test_a_config_with_steps_that_are_no_number_is_one_with_other_options(tmp_path, steps):
+    run(replace(IRIS, steps=3), tmp_path)
+    config = (tmp_path / "config.json").read_text().replace('"steps": 3', f'"steps": {steps}')
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(pf.runs.RunError, match=r"is a run with steps .*, and 20 was asked for"):
+        run(IRIS, tmp_path)
+
+
+def test_a_clock_that_stands_still_changes_nothing(tmp_path, monkeypatch):
+    run(IRIS, tmp_path / "whole")
+    monkeypatch.setattr(time, "perf_counter", lambda: 5.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0)
+    assert list(run(IRIS, tmp_path / "still").values()) == ["done"]
+    assert metrics(tmp_path / "still") == metrics(tmp_path / "whole")
+
+
 def test_a_finished_run_is_left_alone(tmp_path):
     run(IRIS, tmp_path)
     before, said = metrics(tmp_path), []
@@ -359,3 +396,7 @@ def test_a_run_killed_at_random_moments_gives_the_same_metrics(tmp_path):
         assert process.wait() == -signal.SIGKILL
     assert started(killed, cache, *arguments).wait() == 0
     assert metrics(killed) == metrics(whole)
+    names = [{path.relative_to(run).as_posix() for path in run.glob("*/*")} for run in (killed, whole)]
+    assert names[0] == names[1] == {"checkpoints/0000000099", "checkpoints/0000000100"}  # nothing is left behind
+    with pf.runs.reopen(killed) as opened:  # without a warning: the metrics have the digest that was saved
+        assert opened.restore()[0] == 100

@@ -107,7 +107,7 @@ def _numbers(column: Any) -> np.ndarray | None:
         return None
     try:
         return column.to_numpy(dtype=float, na_value=np.nan)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -1,6 +1,7 @@
 """Run directories: config, append-only metrics, checkpoints, status; resumed, loaded and exported."""
 
-from principalflow.runs._directory import Run, RunError, RunWarning, create, reopen
+from principalflow.runs._directory import Run, create, reopen
+from principalflow.runs._errors import RunError, RunWarning
 from principalflow.runs._export import export
 from principalflow.runs._load import find, load
 

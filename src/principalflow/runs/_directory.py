@@ -1,10 +1,9 @@
 """A run directory: `config.json`, `metrics.jsonl`, `status.json` and `checkpoints/`, owned by one process at a time."""
 
-import json
 import os
 import time
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,23 +11,14 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from principalflow import _checks
-from principalflow.runs import _checkpoints, _files
+from principalflow.runs import _checkpoints, _files, _metrics
+from principalflow.runs._errors import RunError, warn
+from principalflow.runs._metrics import Metrics, Row
 
 Status = Literal["running", "done", "diverged", "interrupted"]
-Row = Mapping[str, Any]
+STATUSES = "running", "done", "diverged", "interrupted"
 
 CONFIG, METRICS, STATUS, CHECKPOINTS, LOCK = "config.json", "metrics.jsonl", "status.json", "checkpoints", "lock"
-
-# The array of a checkpoint that says how long the metrics file was.
-_LENGTH = "metrics_length"
-
-
-class RunError(RuntimeError):
-    """A run directory can't be used as asked."""
-
-
-class RunWarning(UserWarning):
-    """A run directory was damaged, and something of it was left out."""
 
 
 class Run:
@@ -42,71 +32,88 @@ class Run:
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], lock: Any):
-        self.path, self.config, self._lock = path, dict(config), lock
-        self._metrics = (path / METRICS).open("ab")
+        self.path, self.config = path, dict(config)
+        self._lock: Any = lock
         self._started, self._open = time.time(), True
         self._write_status("running", "")
+        self._metrics = Metrics(path / METRICS)
 
     def append(self, *rows: Row) -> None:
         """Appends rows to the metrics, one JSON line each, and hands them to the operating system at once.
 
         Numbers that are not finite are written as null.
+
+        Raises:
+            ValueError: If a row is no mapping, or holds what JSON has no form for.
+            RunError: If the run is closed.
+            OSError: If the disk is full; no row is written then.
         """
-        if not self._open:
-            raise RunError(f"{self.path} is closed.")
-        lines = [json.dumps(_files.plain(row), separators=(",", ":")) + "\n" for row in rows]
-        self._metrics.write("".join(lines).encode())
-        self._metrics.flush()
+        self._check_open()
+        self._metrics.append(rows)
 
     def checkpoint(self, step: int, arrays: Mapping[str, Any]) -> None:
-        """Saves named arrays as the checkpoint of `step`: what was appended until now will not be lost."""
-        os.fsync(self._metrics.fileno())
-        length = np.array(self._metrics.tell())
-        _checkpoints.save(self.path / CHECKPOINTS, _checks.whole("step", step, 0), {**arrays, _LENGTH: length})
+        """Saves named arrays as the checkpoint of `step`: what was appended until now will not be lost.
+
+        The last two are kept.
+
+        Raises:
+            ValueError: If the step is no whole number, or the arrays are no mapping from names to arrays of numbers.
+            RunError: If the run is closed, or the checkpoint can't be written.
+        """
+        self._check_open()
+        step = _checks.whole("step", step, least=0, most=np.iinfo(np.int64).max)
+        arrays = _checkpoints.check(arrays, reserved=_metrics.STATE)
+        _checkpoints.save(self.path / CHECKPOINTS, step, arrays | self._metrics.state())
 
     def restore(self) -> tuple[int, dict[str, np.ndarray]] | None:
         """Goes back to the newest checkpoint, dropping what was appended after it.
 
-        A checkpoint that can't be read is passed over with a `RunWarning`, for the one before it.
+        A checkpoint that can't be read, or that the metrics file no longer begins as it did then, is passed over with a
+        `RunWarning`, for the one before it.
 
         Returns:
             Its step and arrays; None if there is none, and then the metrics are empty.
 
         Raises:
-            RunError: If there are checkpoints but none can be read. Nothing is changed then.
+            RunError: If the run is closed, or has checkpoints but none can be used. Nothing is changed then.
         """
-
-        def usable(arrays: Mapping[str, Any]) -> bool:
-            return int(arrays[_LENGTH]) <= self._metrics.tell()
-
-        self._metrics.seek(0, os.SEEK_END)
+        self._check_open()
+        folder = self.path / CHECKPOINTS
         try:
-            found = _checkpoints.restore(self.path / CHECKPOINTS, usable, lambda text: warn(text, stacklevel=5))
+            found = _checkpoints.restore(folder, self._metrics.objection, lambda text: warn(text, stacklevel=5))
         except ValueError as error:
             raise RunError(f"{error}. Mend them, or remove them all to start anew.") from error
-        step, arrays = found or (-1, {_LENGTH: 0})
-        self._metrics.truncate(int(arrays[_LENGTH]))
-        self._metrics.seek(0, os.SEEK_END)
-        _checkpoints.clear_newer(self.path / CHECKPOINTS, step)
-        return found and (step, {name: array for name, array in arrays.items() if name != _LENGTH})
+        self._metrics.go_back(found.arrays if found else {})
+        _checkpoints.clear(folder, found)
+        return found and (found.step, {n: array for n, array in found.arrays.items() if n not in _metrics.STATE})
 
     def close(self, status: Status = "done", message: str = "") -> None:
-        """Ends the run with a status and a sentence, and lets others open it."""
+        """Ends the run with a status and a sentence, and lets others open it; a second call does nothing.
+
+        Raises:
+            ValueError: For an unknown status, or a message that is no text. The run stays open then.
+        """
         if self._open:
-            _checks.one_of("status", status, ("running", "done", "diverged", "interrupted"))
+            _checks.one_of("status", status, STATUSES)
+            if not isinstance(message, str):
+                raise ValueError(f"message must be text, got a {type(message).__name__}.")
             self._open = False
             try:
-                os.fsync(self._metrics.fileno())
                 self._metrics.close()
                 self._write_status(status, message)
             finally:
                 self._lock.release()
+                self._lock = None  # one that lives until Python ends complains then
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close("done" if kind is None else "interrupted", "" if kind is None else f"{kind.__name__}: {error}")
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RunError(f"{self.path} is closed.")
 
     def _write_status(self, status: Status, message: str) -> None:
         from principalflow import __version__
@@ -127,6 +134,7 @@ def create(path: str | os.PathLike, config: Mapping[str, Any]) -> Run:
         The `Run`.
 
     Raises:
+        ValueError: If the path is none, or the config is no mapping or holds what JSON has no form for.
         RunError: If there is something already, or another process uses it.
 
     Example:
@@ -138,19 +146,21 @@ def create(path: str | os.PathLike, config: Mapping[str, Any]) -> Run:
         0     0   2.5
         1     1   1.5
     """
-    path = Path(path)
+    path = _checks.path("path", path)
+    if not isinstance(config, Mapping):
+        raise ValueError(f"config must be a mapping from names to values, got a {type(config).__name__}.")
+    content = _files.plain(config, "config")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{path} can't be made a run directory: {error}") from error
-    lock = _locked(path)
-    # A process that ended while it made a run may have left the beginning of a config.
-    if others := [item.name for item in path.iterdir() if item.name not in (LOCK, _files.unfinished(CONFIG))]:
-        lock.release()
-        kind = "is a run already" if CONFIG in others else f"isn't empty: it has {', '.join(sorted(others)[:3])}"
-        raise RunError(f"{path} {kind}; choose another folder, or continue a run with reopen.")
-    _files.write_json(path / CONFIG, config)
-    return Run(path, config, lock)
+    with _taken(path) as lock:
+        # A process that ended while it made a run may have left the beginning of a config.
+        if others := [item.name for item in path.iterdir() if item.name not in (LOCK, _files.unfinished(CONFIG))]:
+            kind = "is a run already" if CONFIG in others else f"isn't empty: it has {', '.join(sorted(others)[:3])}"
+            raise RunError(f"{path} {kind}; choose another folder, or continue a run with reopen.")
+        _files.write_json(path / CONFIG, content)
+        return Run(path, config, lock)
 
 
 def reopen(path: str | os.PathLike) -> Run:
@@ -163,7 +173,9 @@ def reopen(path: str | os.PathLike) -> Run:
         The `Run`; call `restore` to go back to its last checkpoint.
 
     Raises:
-        RunError: If it is no run directory, or another process uses it.
+        ValueError: If the path is none.
+        RunError: If it is no run directory, another process uses it, or what it writes to is a link that leads
+            elsewhere.
 
     Example:
         >>> import tempfile, principalflow as pf
@@ -173,48 +185,35 @@ def reopen(path: str | os.PathLike) -> Run:
         ...     print(again.config)
         {'learning_rate': 0.1}
     """
-    path = Path(path)
-    config, lock = read_config(path), _locked(path)
-    _drop_torn_line(path / METRICS)
-    return Run(path, config, lock)
+    path = _checks.path("path", path)
+    config = read_config(path)
+    with _taken(path) as lock:
+        return Run(path, config, lock)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Returns the config of a run directory."""
     try:
-        return json.loads((path / CONFIG).read_text())
-    except FileNotFoundError as error:
+        return _files.read_json(path / CONFIG)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(f"{path} is not a run directory: it has no {CONFIG}.") from error
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{path / CONFIG} can't be read: {error}.") from error
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """Returns the status of a run directory; a run whose process is gone counts as interrupted."""
+    """Returns the status of a run directory; a run whose process is gone counts as interrupted, as does damage."""
     try:
-        status = json.loads((path / STATUS).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        status = _files.read_json(path / STATUS)
+        if status.get("status") not in STATUSES or not isinstance(status.get("message"), str):
+            raise ValueError
+    except FileNotFoundError:
         status = {"status": "interrupted", "message": "it has no status"}
+    except (OSError, ValueError):
+        status = {"status": "interrupted", "message": f"its {STATUS} can't be read"}
     if status["status"] == "running" and not is_locked(path):
         status |= {"status": "interrupted", "message": "its process ended without a word"}
     return status
-
-
-def read_rows(path: Path) -> Iterable[dict[str, Any]]:
-    """Yields the rows of the metrics; a torn last line is left out with a `RunWarning`."""
-    lines = (path / METRICS).read_bytes().split(b"\n") if (path / METRICS).exists() else [b""]
-    for number, line in enumerate(lines, 1):
-        last = number == len(lines)
-        if last and not line:
-            return
-        try:
-            if last:
-                raise ValueError("it has no end")
-            yield json.loads(line)
-        except ValueError as error:
-            if number < len(lines) - 1:
-                raise RunError(f"line {number} of {path / METRICS} can't be read: {error}.") from error
-            warn(f"line {number} of {path / METRICS}, the last, is torn and left out.", stacklevel=4)
 
 
 def is_locked(path: Path) -> bool:
@@ -228,35 +227,37 @@ def is_locked(path: Path) -> bool:
         return False
 
 
-def warn(text: str, stacklevel: int) -> None:
-    """Warns that a run directory is damaged."""
-    warnings.warn(text, RunWarning, stacklevel=stacklevel)
+def in_use(path: Path) -> RunError:
+    """Returns the error for a run that another process has open."""
+    process = read_status(path).get("process")
+    return RunError(f"{path} is in use by another process{f' ({process})' if isinstance(process, int) else ''}.")
 
 
-def _locked(path: Path) -> Any:
-    """Returns the lock of a directory, taken; the system frees it when the process ends, however it does."""
+@contextmanager
+def _taken(path: Path) -> Iterator[Any]:
+    """Gives the lock of a directory, taken, to a run that is opened; frees it if that fails."""
+    _refuse_others(path)
     # Whoever only asks whether it is taken, takes it for a moment: hence the wait.
     lock = FileLock(path / LOCK, timeout=0.3, thread_local=False)
     try:
-        return lock.acquire().lock
+        lock.acquire()  # the system frees it when the process ends, however it does
+        yield lock
     except Timeout as error:
-        raise RunError(f"{path} is in use by another process{_owner(path)}.") from error
+        raise in_use(path) from error
     except OSError as error:
+        lock.release()
         raise RunError(f"{path} can't be written to: {error.strerror}.") from error
+    except BaseException:
+        lock.release()
+        raise
 
 
-def _drop_torn_line(metrics: Path) -> None:
-    if not metrics.exists():
-        return
-    content = metrics.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(metrics, whole)
-        warn(f"the last line of {metrics} was torn and is removed.", stacklevel=4)
-
-
-def _owner(path: Path) -> str:
-    try:
-        return f" ({json.loads((path / STATUS).read_text())['process']})"
-    except (OSError, ValueError, KeyError):
-        return ""
+def _refuse_others(path: Path) -> None:
+    """Raises where a run would write through a link, which leads elsewhere, or to what it did not make."""
+    written = LOCK, METRICS, STATUS, _checkpoints.RECORD
+    for name in (CHECKPOINTS, *written, *map(_files.unfinished, (CONFIG, *written))):
+        item = path / name
+        is_right = item.is_dir() if name == CHECKPOINTS else item.is_file()
+        if item.is_symlink() or (item.exists() and not is_right):
+            kind = "a link" if item.is_symlink() else "no folder" if name == CHECKPOINTS else "no file"
+            raise RunError(f"{item} is {kind}, and a run writes only to what is its own: move it away.")

@@ -3,10 +3,13 @@
 import math
 import numbers
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from principalflow import _checks
+from principalflow.runs._errors import RunError
 from principalflow.runs._load import find, load
 
 FORMATS = ("parquet", "csv", "tensorboard")
@@ -26,7 +29,7 @@ def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = 
 
     Raises:
         ValueError: For an unknown format, or a name that doesn't tell it.
-        RunError: As `load` does.
+        RunError: As `load` does, and if the format has no place for the metrics, or the file can't be written.
 
     Example:
         >>> import pathlib, tempfile, principalflow as pf
@@ -36,22 +39,37 @@ def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = 
         step,loss
         0,2.5
     """
-    to = Path(to)
+    to = _checks.path("to", to)
     if format is None and to.suffix not in _FORMATS_BY_SUFFIX:
         raise ValueError(f"to must end in .parquet or .csv, or be a folder for TensorBoard, got {str(to)!r}.")
-    kind = format or _FORMATS_BY_SUFFIX[to.suffix]
+    kind = _FORMATS_BY_SUFFIX[to.suffix] if format is None else format
     _checks.one_of("format", kind, FORMATS)
     if kind == "tensorboard":
         for run in find(path):
-            _write_events(load(run), to if run == Path(path) else to / run.name)
+            frame = load(run)
+            with _refusals(run, to):
+                _write_events(frame, to if run == Path(path) else to / run.name)
         return to
     frame = load(path)
     frame.attrs = {}
     if "events" in frame:
-        frame["events"] = frame["events"].map(lambda events: "; ".join(events or ()))
-    to.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_parquet(to, index=False) if kind == "parquet" else frame.to_csv(to, index=False)
+        frame["events"] = frame["events"].map(lambda events: _joined(events, "; "))
+    with _refusals(path, to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        frame.to_parquet(to, index=False) if kind == "parquet" else frame.to_csv(to, index=False)
     return to
+
+
+@contextmanager
+def _refusals(path: Any, to: Path) -> Iterator[None]:
+    """Names the run and the file in whatever a writer objects to: a column of numbers and text, a row without step."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RunError(f"the metrics of {path} can't be written to {to}: {reason}.") from error
 
 
 def _write_events(frame: Any, folder: Path) -> None:
@@ -71,4 +89,8 @@ def add_row(writer: Any, row: dict[str, Any]) -> None:
         if name != "step" and isinstance(value, numbers.Real) and math.isfinite(value):
             writer.add_scalar(f"principalflow/{name}", float(value), step)
     if row.get("events") and hasattr(writer, "add_text"):
-        writer.add_text("principalflow/events", "\n\n".join(row["events"]), step)
+        writer.add_text("principalflow/events", _joined(row["events"], "\n\n"), step)
+
+
+def _joined(events: Any, separator: str) -> str:
+    return separator.join(map(str, events)) if isinstance(events, list) else str(events or "")

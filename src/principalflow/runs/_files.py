@@ -1,24 +1,51 @@
-"""Files that a power cut leaves whole."""
+"""JSON files that a power cut leaves whole."""
 
 import json
 import math
+import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from principalflow import _checks
 
 
 def write_json(path: Path, content: Any) -> None:
     """Writes a file whole or not at all."""
+    text = json.dumps(plain(content), indent=2) + "\n"
     temporary = path.with_name(unfinished(path.name))
-    with temporary.open("w") as file:
-        file.write(json.dumps(plain(content), indent=2) + "\n")
+    # What stands there may be a link: removed and made anew, nothing is written through it.
+    temporary.unlink(missing_ok=True)
+    with temporary.open("x") as file:
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    sync(path.parent)
+    sync([path.parent])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object that a file holds.
+
+    Raises:
+        OSError: If there is no file, or none that may be read.
+        ValueError: If it holds something else.
+    """
+    if path.exists() and not path.is_file():  # to read from a pipe would be to wait
+        raise ValueError("it is no file")
+    return parsed(path.read_bytes())
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """Returns a JSON object; raises a ValueError for anything else."""
+    try:
+        content = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"it must be a JSON object, got a {type(content).__name__}")
+    return content
 
 
 def unfinished(name: str) -> str:
@@ -26,10 +53,9 @@ def unfinished(name: str) -> str:
     return f"{name}.tmp"
 
 
-def sync(path: Path) -> None:
-    """Makes what is in a file or folder, and for a folder all below it, outlast a power cut."""
-    below = [path, *path.rglob("*")] if path.is_dir() else [path]
-    for item in below:
+def sync(items: Iterable[Path]) -> None:
+    """Makes files, and the names in folders, outlast a power cut."""
+    for item in items:
         try:
             handle = os.open(item, os.O_RDONLY)
         except PermissionError:  # Windows opens no folders, and needs no such call for them
@@ -40,14 +66,55 @@ def sync(path: Path) -> None:
             os.close(handle)
 
 
-def plain(value: Any) -> Any:
-    """Returns what JSON has a form for: numbers that are not finite become null, arrays lists, paths text."""
+def plain(value: Any, name: str = "content") -> Any:
+    """Returns what JSON has a form for: numbers that are not finite become null, arrays lists, paths text.
+
+    Raises:
+        ValueError: If there is something else in it; the message has its place, which begins with `name`.
+    """
+    try:
+        return _plain(value, name)
+    except RecursionError as error:
+        raise ValueError(f"{name} is nested too deeply, or holds itself.") from error
+
+
+def _plain(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        return _plain_text(value)
+    if isinstance(value, numbers.Real):
+        return _plain_number(value, name)
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return _plain_mapping(value, name)
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [_plain(item, f"{name}[{i}]") for i, item in enumerate(value)]
     if hasattr(value, "tolist"):  # arrays and numbers of NumPy, JAX and PyTorch
-        return plain(np.asarray(value).tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+        return _plain(value.tolist(), name)
+    kinds = "a number, text, None, a path, or an array, list or mapping of these"
+    raise ValueError(f"{name} must be {kinds}, got a {type(value).__name__}.")
+
+
+def _plain_number(value: Any, name: str) -> int | float | None:
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} must be within the range of float64, got {_checks.shown(value)}.") from error
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return number if math.isfinite(number) else None
+
+
+def _plain_text(value: Any) -> str:
+    """Returns text that UTF-8 can hold: file names of other encodings are not."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _plain_mapping(value: Mapping[Any, Any], name: str) -> dict[str, Any]:
+    content = {}
+    for key, item in value.items():
+        text = _plain_text(key)
+        if not isinstance(key, (str, int, float)) or text in content:
+            raise ValueError(f"{name} must have names of text or numbers, each once, got {_checks.shown(key)}.")
+        content[text] = _plain(item, f"{name}[{_checks.shown(key)}]")
+    return content

@@ -4,20 +4,27 @@ import os
 from pathlib import Path
 from typing import Any
 
+from principalflow import _checks
 from principalflow.runs import _directory
-from principalflow.runs._directory import CONFIG, RunError
+from principalflow.runs._directory import CONFIG, METRICS
+from principalflow.runs._errors import RunError
+from principalflow.runs._metrics import read_rows
 
 
 def find(path: str | os.PathLike) -> list[Path]:
     """Returns the run directories at `path`: itself, or those right below it, as a sweep leaves them, by name.
 
     Raises:
-        RunError: If there are none.
+        ValueError: If the path is none.
+        RunError: If there are none, or they can't be read.
     """
-    path = Path(path)
-    if (path / CONFIG).exists():
-        return [path]
-    runs = sorted(item.parent for item in path.glob(f"*/{CONFIG}"))
+    path = _checks.path("path", path)
+    try:
+        if (path / CONFIG).exists():
+            return [path]
+        runs = sorted(item.parent for item in path.glob(f"*/{CONFIG}"))
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}.") from error
     if not runs:
         raise RunError(f"{path} is not a run directory, and has none right below it.")
     return runs
@@ -35,6 +42,7 @@ def load(path: str | os.PathLike) -> Any:
         attributes for each.
 
     Raises:
+        ValueError: If the path is none.
         RunError: If there is no run, or its metrics are damaged before their last line; a torn last line is left out
             with a `RunWarning`.
 
@@ -57,6 +65,8 @@ def load(path: str | os.PathLike) -> Any:
     attrs = {name: dict(frame.attrs) for name, frame in frames.items()}
     for name, frame in frames.items():
         frame.attrs.clear()
+        if "run" in frame:
+            raise RunError(f"{paths[0].parent / name} has a column run, which in a table of several has their names.")
         frame.insert(0, "run", name)
     together = pandas.concat([frame for frame in frames.values() if len(frame)] or frames.values(), ignore_index=True)
     _fill_events(together)
@@ -65,7 +75,11 @@ def load(path: str | os.PathLike) -> Any:
 
 
 def _frame(pandas: Any, path: Path) -> Any:
-    frame = pandas.DataFrame(list(_directory.read_rows(path)))
+    rows = list(read_rows(path / METRICS))
+    try:
+        frame = pandas.DataFrame(rows)
+    except (TypeError, ValueError, OverflowError) as error:  # of text that is no Unicode, for one
+        raise RunError(f"{path / METRICS} can't be made a table: {error}.") from error
     _fill_events(frame)
     status = _directory.read_status(path)
     frame.attrs = {

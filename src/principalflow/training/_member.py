@@ -95,11 +95,14 @@ class Member:
         """Ends the run."""
         self.status = status
         self._run.close(status, message)
-        self._say(f"{self.path} is {status}: {message}.")
+        self._say(f"{self.path} is {status}: {message.removesuffix('.')}.")
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         leaves, structure = jax.tree.flatten(self.state)
-        kept = [jnp.asarray(arrays[f"state_{i}"]) for i in range(len(leaves))]
+        kept = [arrays.get(f"state_{i}", np.zeros(0)) for i in range(len(leaves))]
+        if [(leaf.shape, leaf.dtype) for leaf in kept] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+            raise runs.RunError(f"the checkpoint of step {self.step} in {self.path} is not one of this training.")
+        kept = [jnp.asarray(leaf) for leaf in kept]
         self.state = jax.tree.unflatten(structure, kept)
         prefix = "monitor_"
         watched = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

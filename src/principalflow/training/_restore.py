@@ -8,7 +8,8 @@ import numpy as np
 
 from principalflow.objective import Objective, Vector
 from principalflow.runs import RunError, _checkpoints, find
-from principalflow.runs._directory import CHECKPOINTS, CONFIG, warn
+from principalflow.runs._directory import CHECKPOINTS, CONFIG
+from principalflow.runs._errors import warn
 from principalflow.training._options import Options
 from principalflow.training._problem import problem
 
@@ -63,10 +64,11 @@ def restore(path: str | Path) -> Restored:
 def parameters(path: Path) -> tuple[int, np.ndarray]:
     """Returns the step and the parameters of a run's newest checkpoint."""
     try:
-        found = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: True, lambda text: warn(text, stacklevel=4))
+        found = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: "", lambda text: warn(text, stacklevel=4))
     except ValueError as error:
         raise RunError(f"{error}.") from error
     if found is None:
         raise RunError(f"{path} has no checkpoint: it has not got so far, or it diverged before.")
-    step, arrays = found
-    return step, arrays["state_0"]  # the first leaf of `State`
+    if "state_0" not in found.arrays:  # the first leaf of `State`
+        raise RunError(f"the checkpoint of step {found.step} in {path} is not one of a training.")
+    return found.step, found.arrays["state_0"]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from principalflow import runs
 from principalflow._progress import progress as progress_bar
-from principalflow.runs._directory import CONFIG, read_config, read_status
+from principalflow.runs._directory import CONFIG, in_use, read_config, read_status
 from principalflow.runs._files import plain
 from principalflow.training import _schedule, _steps
 from principalflow.training._member import Member, is_due
@@ -164,8 +164,9 @@ class _Group:
         if step == o.steps or self._seconds_per_step is None:
             return 1
         ends = [every - step % every for every in (o.record_every, o.evaluate_every, o.checkpoint_every) if every]
-        in_time = max(int(_SECONDS_AT_ONCE / self._seconds_per_step), 1)
-        return min(o.steps - step, _steps.AT_ONCE, in_time, *ends)
+        # A coarse clock may say that they took no time.
+        in_time = int(_SECONDS_AT_ONCE / max(self._seconds_per_step, _SECONDS_AT_ONCE / _steps.AT_ONCE))
+        return min(o.steps - step, max(in_time, 1), *ends)
 
 
 def _finished(path: Path, o: Options) -> str | None:
@@ -176,7 +177,8 @@ def _finished(path: Path, o: Options) -> str | None:
     stored, wanted = plain(Options().config()) | read_config(path), plain(o.config())
     differing = [name for name in wanted if stored.get(name) != wanted[name]]
     changeable = {"checkpoint_every"} if _schedule.depends_on_steps(o.schedule) else {"checkpoint_every", "steps"}
-    if others := [name for name in differing if name not in changeable or o.steps < stored.get("steps", 0)]:
+    shorter = not isinstance(stored["steps"], int) or o.steps < stored["steps"]
+    if others := [name for name in differing if name not in changeable or shorter]:
         name = others[0]
         raise runs.RunError(
             f"{path} is a run with {name} {stored.get(name)!r}, and {wanted[name]!r} was asked for: "
@@ -184,7 +186,7 @@ def _finished(path: Path, o: Options) -> str | None:
         )
     status = read_status(path)
     if status["status"] == "running":
-        raise runs.RunError(f"{path} is in use by another process ({status['process']}).")
+        raise in_use(path)
     status = status["status"]
     return status if status == "diverged" or (status == "done" and "steps" not in differing) else None
 
