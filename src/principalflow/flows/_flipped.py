@@ -110,8 +110,9 @@ class FlippedDirection(Flow):
 @eqx.filter_jit
 def _direction(flow: FlippedDirection, objective: Objective, theta: Vector) -> Applied:
     if theta.size <= _DENSE_SIZE:
-        vector = jnp.linalg.eigh(objective.hessian(theta))[1][:, -1 - flow.index]
-        return Applied(vector, jnp.zeros((), theta.dtype), jnp.asarray(theta.size), jnp.asarray(True))
+        hessian = objective.hessian(theta)
+        vector = jnp.linalg.eigh(hessian)[1][:, -1 - flow.index]  # eigh may overlook an infinity
+        return Applied.exact(jnp.where(jnp.all(jnp.isfinite(hessian)), vector, jnp.nan), theta.size)
     gradient, product = objective.linearize(theta)
     # The gradient alone may be blind to the direction, and then the next one would be taken for it.
     noise = jax.random.normal(jax.random.key(0), theta.shape, theta.dtype)

@@ -125,9 +125,7 @@ def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
         return (vectors * phi(flow.h * values, flow.branch)) @ (vectors.T @ v)
 
     if flow._is_dense(objective):
-        vector = times(objective.hessian(theta), gradient)
-        exact = jnp.zeros((), gradient.real.dtype)
-        return Applied(vector, exact, jnp.asarray(theta.size), jnp.asarray(True))
+        return Applied.exact(times(objective.hessian(theta), gradient), theta.size)
 
     def coefficients(T):
         first = jnp.zeros(T.shape[0], T.dtype).at[0].set(1)
