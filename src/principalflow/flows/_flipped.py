@@ -91,7 +91,7 @@ class FlippedDirection(Flow):
             One eigenvalue for each of them, in the same order.
 
         Raises:
-            ValueError: For lambdas that aren't a real vector longer than `index`.
+            ValueError: For lambdas that aren't a finite real vector longer than `index`.
 
         Example:
             >>> import principalflow as pf
@@ -103,6 +103,7 @@ class FlippedDirection(Flow):
             raise ValueError(
                 f"lambdas must be a real vector longer than index={self.index}, got shape {lambdas.shape}."
             )
+        _checks.finite("lambdas", lambdas)
         flipped = jnp.argsort(-lambdas)[self.index]
         return -lambdas.at[flipped].multiply(-1)
 

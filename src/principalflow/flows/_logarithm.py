@@ -44,12 +44,12 @@ def log(w: Inexact[Array, "..."], branch: Branch) -> Complex[Array, "..."]:
 
 @partial(jax.jit, static_argnames="branch")  # else each of its operations would be compiled by itself
 def phi(z: Inexact[Array, "..."], branch: Branch) -> Complex[Array, "..."]:
-    r"""Returns $\varphi(z) = \log(1-z)/z$, and its limit -1 at zero."""
+    r"""Returns $\varphi(z) = \log(1-z)/z$, and its limits -1 at zero and 0 at infinity."""
     z = z.astype(jnp.promote_types(z.dtype, jnp.complex64))
     small = jnp.abs(z) < 0.5  # all branches agree here, and 1 - z would lose the digits of z
     near_zero = jnp.where(small, z, 0.25)
     ratio = jnp.where(small, jnp.log1p(-near_zero), log(1 - z, branch)) / jnp.where(z == 0, 1, z)
-    return jnp.where(z == 0, -1, ratio)
+    return jnp.where(z == 0, -1, jnp.where(jnp.isinf(z), 0, ratio))
 
 
 def phi_times(Z: Complex[Array, "n n"], v: Complex[Array, " n"], branch: Branch) -> Complex[Array, " n"]:

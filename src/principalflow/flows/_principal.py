@@ -63,7 +63,9 @@ class Principal(RateFlow):
 
     def alpha(self, z: _checks.Numbers) -> Complex[Array, "..."]:
         r"""Returns $\varphi(z) = \log(1-z)/z$ on the flow's branch; $|1-z|$ is floored at the machine epsilon."""
-        return phi(_checks.inexact("z", z), self.branch)
+        z = _checks.inexact("z", z)
+        _checks.finite("z", z)
+        return phi(z, self.branch)
 
     def start(self, objective: Objective, theta: Vector) -> Vector:
         return theta.astype(jnp.promote_types(theta.dtype, jnp.complex64))
