@@ -72,6 +72,7 @@ def test_smooth_losses_pass(loss):
     [
         (with_rule(jax.nn.relu, lambda x: jnp.where(x.real > 0, 1.0, 0.0)), "pieces: max"),
         (with_rule(jax.nn.relu, jax.nn.sigmoid), "pieces: max"),
+        (with_rule(lambda x: jnp.where(x.real > 0, x, 0), lambda x: jnp.where(x.real > 0, 1.0, 0.0)), "pieces: gt"),
         (with_rule(on_the_host, tanh_slope), "can't be judged: it has pure_callback"),
         (with_rule(halved, lambda x: 1.0), "can't be judged: it has a while loop whose end depends on the parameters"),
         (with_rule(jnp.tanh, jnp.cos), "a function whose derivative .* is not that of its values"),

@@ -1,10 +1,12 @@
 """Checks of arguments: every error names the argument, what was given and what is needed."""
 
 import difflib
+import inspect
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +102,24 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {listed}, got {shown(value)}.{guess}")
 
 
+def function(name: str, value: Any, *arguments: str) -> Callable:
+    """Returns `value` if it is a function that can be called with these arguments."""
+    needed = f"{name} must be a function of {' and '.join(arguments)}"
+    if not callable(value):
+        raise ValueError(f"{needed}, got {shown(value)}.")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some callables have none to show
+        return value
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(f"{needed}, got one that takes {signature}.") from error
+    return value
+
+
 def fits(name: str, size: int, what: str) -> None:
-    """Raises if an allocation of `size` bytes, which the argument `name` asks for, is beyond the memory that is free."""
+    """Raises if `size` bytes, which the argument `name` asks for, are more than the memory that is free."""
     if size < _SMALL_ALLOCATION:
         return
     available = _available_memory()
@@ -122,13 +140,15 @@ def shown(value: Any) -> str:
 def did_you_mean(given: str, names: Iterable[str]) -> str:
     """Returns a question with the name nearest to what was given, to end an error with; nothing if none is near."""
     by_lower_case = {name.lower(): name for name in names}
-    nearest = difflib.get_close_matches(given.lower(), by_lower_case, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(given[:100].lower(), by_lower_case, n=1, cutoff=0.5)
     return f" Did you mean {by_lower_case[nearest[0]]!r}?" if nearest else ""
 
 
 def array_of_numbers(name: str, value: Any) -> Array:
     """Returns `value` as an array of numbers or truth values."""
     try:
+        if any(isinstance(leaf, str | bytes) for leaf in jax.tree.leaves(value)):
+            raise TypeError("text")  # which JAX would try to read as the name of a dtype
         return jnp.asarray(value)
     except OverflowError as error:
         raise ValueError(f"{name} must hold numbers within the range of JAX's, got {shown(value)}.") from error
@@ -204,6 +224,38 @@ def resolvable(name: str, tolerance: float, dtype: Any) -> float:
             stacklevel=3,
         )
     return max(tolerance, finest)
+
+
+def path(name: str, value: Any) -> Path:
+    """Returns `value` as a path if it can be that of a file or folder."""
+    try:
+        text = os.fspath(value)
+        if isinstance(text, str) and text and b"\0" not in os.fsencode(text):
+            return Path(text)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{name} must be the path of a file or folder, got {shown(value)}.")
+
+
+def regular_file(name: str, path: Path) -> None:
+    """Raises unless `path` is a file that has an end: a pipe or a device may have none."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{name} must be a file, and there is none at {str(path)!r}.")
+    if not os.path.isfile(path):
+        kind = "a folder" if os.path.isdir(path) else "a pipe or a device"
+        raise ValueError(f"{name} must be a file, got {str(path)!r}, which is {kind}.")
+
+
+@contextmanager
+def renamed(**names: str) -> Iterator[None]:
+    """Has errors that begin with an argument's name begin with the name that the user knows it by."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        first, _, rest = str(error).partition(" ")
+        if first not in names:
+            raise
+        raise type(error)(f"{names[first]} {rest}") from error
 
 
 def _real_number(name: str, value: Any) -> float:

@@ -163,6 +163,7 @@ def test_a_defective_hessian_shows_in_the_error():
         (dict(v=jnp.array([1.0, jnp.inf])), "v must be finite"),
         (dict(v=jnp.ones(2) + 1j), "v must be real where theta is real"),
         (dict(objective=jnp.sum), "objective must be a principalflow.Objective"),
+        (dict(theta=jnp.ones(2, jnp.float16)), "theta must be in single or double precision"),
         (dict(f=3), "f must be a function of a float64 array that returns one of the same shape, got a int"),
         (dict(f=lambda x: 2.0), r"f must be .*; of shape \(3,\) it made \(\)"),
         (dict(f=lambda x: x[:, None]), r"f must be .*; of shape \(3,\) it made \(3, 1\)"),
@@ -175,6 +176,12 @@ def test_bad_arguments_are_named(arguments, message):
     bowl = pf.functions.quadratic(jnp.eye(2))
     with pytest.raises(ValueError, match=message):
         pf.spectrum.apply(**(dict(objective=bowl, theta=bowl.theta, f=jnp.exp, v=jnp.ones(2)) | arguments))
+
+
+def test_a_basis_beyond_memory_is_refused_before_it_is_made():
+    long = pf.Objective(lambda theta: jnp.sum(theta**2), jnp.zeros(10**6))
+    with pytest.raises(ValueError, match="max_products asks for a basis of 1000000 vectors"):
+        pf.spectrum.apply(long, long.theta, jnp.exp, long.theta, max_products=10**9)
 
 
 def test_single_precision_is_warned_of():

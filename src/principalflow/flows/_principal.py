@@ -9,7 +9,7 @@ from jaxtyping import Array, Complex
 from principalflow import _checks
 from principalflow.flows._flow import RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._krylov import Applied, krylov
 
 METHODS = ("auto", "dense", "krylov")
@@ -85,7 +85,9 @@ class Principal(RateFlow):
             >>> int(result.products), bool(result.converged)
             (2, True)
         """
-        return _evaluate(self, objective, objective.flat("theta", theta))
+        theta = as_objective(objective).flat("theta", theta)
+        _checks.single_or_double("theta", theta)
+        return _evaluate(self, objective, theta)
 
     def _is_dense(self, objective: Objective) -> bool:
         return self.method == "dense" or (self.method == "auto" and objective.theta.size <= _DENSE_SIZE)

@@ -78,8 +78,8 @@ def apply(
         or the Hessian is not finite.
 
     Raises:
-        ValueError: For an f that isn't such a function, rtol not above 0, max_products below 1, or a wrong or
-            non-finite theta or v.
+        ValueError: For an f that isn't such a function, rtol not above 0, max_products below 1 or beyond memory, or a
+            theta or v that is wrong, not finite or of half precision.
 
     Example:
         >>> import jax.numpy as jnp
@@ -93,8 +93,11 @@ def apply(
     """
     rtol, max_products = _checks.positive("rtol", rtol), _checks.whole("max_products", max_products, least=1)
     theta, v = as_objective(objective).flat("theta", theta), objective.flat("v", v)
+    _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     _checks.finite("v", v)
+    size = min(max_products, theta.size)
+    _checks.fits("max_products", size * theta.nbytes, f"a basis of {size} vectors as long as theta")
     if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
         raise ValueError(f"v must be real where theta is real, got dtype {v.dtype}.")
     _check_elementwise(f, theta.dtype)
