@@ -19,6 +19,25 @@ def cross_entropy(log_softmax):
     return lambda params, batch: -jnp.mean(jnp.sum(log_softmax(outputs(params, batch[0])) * batch[1], axis=1))
 
 
+def with_rule(function, derivative):
+    """The function with a derivative of its own."""
+    custom = jax.custom_jvp(function)
+    custom.defjvp(lambda at, along: (custom(*at), derivative(*at) * along[0]))
+    return custom
+
+
+def tanh_slope(x):
+    return 1 - jnp.tanh(x) ** 2
+
+
+def on_the_host(x):
+    return jax.pure_callback(np.tanh, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def halved(x):
+    return jax.lax.while_loop(lambda y: jnp.max(jnp.abs(y)) > 0.1, lambda y: y / 2, x)
+
+
 def check(loss):
     objective = pf.Objective(loss, network((3, 5, 4)), (INPUTS, LABELS))
     require_holomorphic(objective, objective.theta)
@@ -37,10 +56,55 @@ def check(loss):
         lambda params, batch: jax.checkpoint(square(jnp.tanh))(params, batch),
         square(lambda x: jax.lax.scan(lambda carry, row: (carry + row, jnp.tanh(carry)), x[0], x)[1]),
         square(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: jnp.tanh(y), x)),
+        square(with_rule(jnp.tanh, tanh_slope)),
+        square(lambda x: jax.nn.softmax(x) * jnp.sinc(x)),
+        square(lambda x: x @ jnp.linalg.inv(3 * jnp.eye(5) + x.T @ x)),
+        square(lambda x: jnp.where(jnp.isfinite(x), x, 0) * jnp.sort(INPUTS[:, :1], axis=0)),
+        square(lambda x: x * jax.nn.softplus(x - 9) * jnp.logaddexp(x, 20j)),
     ],
 )
 def test_smooth_losses_pass(loss):
     check(loss)
+
+
+@pytest.mark.parametrize(
+    ("activation", "cause"),
+    [
+        (with_rule(jax.nn.relu, lambda x: jnp.where(x.real > 0, 1.0, 0.0)), "pieces: max"),
+        (with_rule(jax.nn.relu, jax.nn.sigmoid), "pieces: max"),
+        (with_rule(lambda x: jnp.where(x.real > 0, x, 0), lambda x: jnp.where(x.real > 0, 1.0, 0.0)), "pieces: gt"),
+        (with_rule(on_the_host, tanh_slope), "can't be judged: it has pure_callback"),
+        (with_rule(halved, lambda x: 1.0), "can't be judged: it has a while loop whose end depends on the parameters"),
+        (with_rule(jnp.tanh, jnp.cos), "a function whose derivative .* is not that of its values"),
+        (lambda x: x * jax.lax.stop_gradient(jnp.abs(x)), "Cauchy-Riemann"),
+        (lambda x: x * jax.lax.stop_gradient(jnp.tanh(x)), "a function whose derivative .* is not that of its values"),
+        (lambda x: x * jnp.searchsorted(jnp.linspace(-1, 1, 9), x.real), "pieces: le_to in searchsorted"),
+        (lambda x: x * (10 * x.real).astype(int), "pieces: convert_element_type"),
+        (lambda x: x * jnp.round(x.real), "pieces: round"),
+        (lambda x: x * jnp.signbit(x.real), "pieces: bitcast_convert_type in signbit"),
+        (lambda x: x * jnp.argmax(x.real), "pieces: argmax"),
+        (lambda x: x * jax.lax.top_k(x.real, 1)[1], "pieces: top_k"),
+        (lambda x: x * jnp.argsort(x.real), "pieces: sort in argsort"),
+        (lambda x: jax.lax.complex(jnp.abs(x.real + 9), x.imag), "pieces: abs"),
+        (lambda x: x * jnp.sign(x[:, :1].real) * jnp.sign(x[:, 1:2].real), "pieces: sign"),
+        (lambda x: jnp.where((x[:, :1].real > 0) ^ (x[:, 1:2].real > 0), x, 2 * x), "pieces: gt"),
+        (lambda x: jax.lax.switch(jnp.astype(99 * x[0, 0].real, int), [jnp.tanh, jnp.sin], x), "pieces: convert_el"),
+        (lambda x: jax.lax.switch(jnp.astype(-99 * x[0, 0].real, int), [jnp.tanh, jnp.sin], x), "pieces: convert_el"),
+        (lambda x: jax.lax.cond(x[0, 0].real > 0, jnp.tanh, jnp.sin, x), "pieces: gt"),
+        (lambda x: x * jnp.zeros(5).at[0].max(x[0, 0].real), "can't be judged: it has scatter-max"),
+    ],
+)
+def test_what_switches_behind_whole_numbers_branches_callbacks_or_derivatives_of_its_own_is_refused(activation, cause):
+    with pytest.raises(ValueError, match=cause) as error:
+        check(square(activation))
+    assert "say so with Objective(..., holomorphic=True)" in str(error.value)
+
+
+@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.softplus, jax.nn.silu])
+def test_smooth_losses_pass_in_single_precision(activation):
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network((3, 5, 4)))
+    objective = pf.Objective(square(activation), params, (INPUTS.astype(np.float32), LABELS.astype(np.float32)))
+    require_holomorphic(objective, objective.theta)
 
 
 @pytest.mark.parametrize(

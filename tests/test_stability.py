@@ -138,6 +138,19 @@ def test_the_real_flows_predict_exponentials():
     )
 
 
+@pytest.mark.parametrize("flow", [pf.flows.NegativeGradient(), pf.flows.Principal(0.5)])
+def test_predictions_beyond_the_largest_number_are_infinite_and_those_of_zero_are_zero(flow):
+    found = predict_projection(flow, [-1e3, -1e3], [1.0, 0.0], time=1e3)
+    assert np.isinf(found[0])
+    assert found[1] == 0
+
+
+@pytest.mark.parametrize("name", ["lam", "projection"])
+def test_predictions_from_what_is_not_finite_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be finite"):
+        predict_projection(**(dict(flow=pf.flows.IGR(0.5), lam=1.0, projection=1.0, time=1.0) | {name: np.nan}))
+
+
 def test_a_flow_without_coefficients_predicts_nothing():
     with pytest.raises(ValueError, match="flow must be a SpectralFlow"):
         predict_projection(pf.flows.FlippedDirection(), 1.0, 1.0, 1.0)  # pyright: ignore
@@ -180,6 +193,40 @@ def test_kinds_of_critical_points(values, kind):
     assert critical_point(pf.flows.NegativeGradient(), values).kind == kind
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [3, 40])
+def test_a_zero_that_an_eigensolver_rounded_is_a_zero(size, dtype):
+    values = np.linalg.eigvalsh(np.ones((size, size), dtype))
+    assert np.min(np.abs(values)) < np.max(np.abs(values)) * np.finfo(dtype).eps  # not all of them exactly zero
+    point = critical_point(pf.flows.NegativeGradient(), values)
+    assert point.kind == "degenerate"
+    np.testing.assert_array_equal(point.attractive, values > 0.5)
+    assert not np.any(point.repulsive)
+
+
+@settings(max_examples=30)
+@given(st.floats(-1e-3, 1e-3), st.floats(1e-3, 1e3))
+def test_a_curvature_within_tol_of_zero_has_no_sign(share, largest):
+    for tol in (None, 1e-3):
+        point = critical_point(pf.flows.NegativeGradient(), [largest, share * largest], tol)
+        within = abs(share) <= (tol or 10 * np.finfo(float).eps)
+        assert point.kind == ("degenerate" if within else "minimum" if share > 0 else "saddle")
+        assert point.attractive[1] == (share > 0 and not within)
+
+
+def test_at_the_edge_the_principal_flow_is_neither_drawn_nor_driven_away():
+    point = critical_point(pf.flows.Principal(0.1), [20 * (1 + 1e-16), 20 * (1 - 4e-16), 1.0])
+    assert point.kind == "minimum"
+    np.testing.assert_array_equal(point.attractive, [False, False, True])
+    np.testing.assert_array_equal(point.repulsive, False)
+
+
+@pytest.mark.parametrize("tol", [-1e-3, 1.0, np.nan, "0.1"])
+def test_a_bad_tol_is_named(tol):
+    with pytest.raises(ValueError, match="tol must be a"):
+        critical_point(pf.flows.NegativeGradient(), [1.0], tol)
+
+
 @pytest.mark.parametrize("lambdas", [1.0, [], [1j], [np.nan]])
 def test_lambdas_must_be_a_real_vector(lambdas):
     with pytest.raises(ValueError, match="lambdas must"):
@@ -195,3 +242,17 @@ def test_relative_progress_on_quadratics(lam, h):
 
 def test_relative_progress_is_not_known_at_a_critical_point():
     assert np.isnan(relative_progress(pf.functions.banana(), [1.0, 1.0], 0.1))
+
+
+def test_relative_progress_is_not_known_where_the_change_is_within_the_rounding_of_the_loss():
+    assert np.isnan(relative_progress(pf.functions.banana(), [1.0, 2.0], 1e-30))
+
+
+def test_relative_progress_is_infinite_where_the_step_leaves_the_range_of_the_loss():
+    assert relative_progress(pf.functions.banana(), [1.0, 2.0], 1e90) == np.inf
+
+
+def test_relative_progress_needs_a_finite_loss():
+    roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(2))
+    with pytest.raises(ValueError, match="the gradient at theta must be finite"):
+        relative_progress(roots, [0.0, 1.0], 0.1)

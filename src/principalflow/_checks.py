@@ -1,10 +1,11 @@
 """Checks of arguments: every error names the argument, what was given and what is needed."""
 
 import difflib
+import inspect
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ Numbers = ArrayLike | Sequence[Any]
 # The largest whole number that JAX takes without its 64-bit switch.
 _LARGEST_WHOLE = 2**31 - 1
 # Learning rates beyond these have squares or inverses that are no numbers any more.
-_RATES = 1e-100, 1e100
+RATES = 1e-100, 1e100
 # Allocations below this many bytes aren't worth asking the machine.
 _SMALL_ALLOCATION = 2**27
 _LONGEST_SHOWN = 80
@@ -62,7 +63,7 @@ def fraction(name: str, value: Any) -> float:
 def rate(name: str, value: Any) -> float:
     """Returns `value` as a float if it can be a learning rate: positive, its square and inverse included."""
     number = positive(name, value)
-    least, most = _RATES
+    least, most = RATES
     if not least <= number <= most:
         raise ValueError(f"{name} must be a learning rate from {least:g} to {most:g}, got {shown(value)}.")
     return number
@@ -101,6 +102,22 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {listed}, got {shown(value)}.{guess}")
 
 
+def function(name: str, value: Any, *arguments: str) -> Callable:
+    """Returns `value` if it is a function that can be called with these arguments."""
+    needed = f"{name} must be a function of {' and '.join(arguments)}"
+    if not callable(value):
+        raise ValueError(f"{needed}, got {shown(value)}.")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some callables have none to show
+        return value
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(f"{needed}, got one that takes {signature}.") from error
+    return value
+
+
 def fits(name: str, size: int, what: str) -> None:
     """Raises if `size` bytes, which the argument `name` asks for, are more than the memory that is free."""
     if size < _SMALL_ALLOCATION:
@@ -130,10 +147,12 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
 def array_of_numbers(name: str, value: Any) -> Array:
     """Returns `value` as an array of numbers or truth values."""
     try:
+        if any(isinstance(leaf, str | bytes) for leaf in jax.tree.leaves(value)):
+            raise TypeError("text")  # which JAX would try to read as the name of a dtype
         return jnp.asarray(value)
     except OverflowError as error:
         raise ValueError(f"{name} must hold numbers within the range of JAX's, got {shown(value)}.") from error
-    except (TypeError, ValueError, SyntaxError) as error:  # the last for some strings
+    except (TypeError, ValueError) as error:
         dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
         raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}{dtype}.") from error
 

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows import FlippedDirection, Principal, SpectralFlow
+from principalflow.flows import FlippedDirection, SpectralFlow
 from principalflow.flows._flow import as_flow
+from principalflow.flows._logarithm import phi
 from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._block import Eigenpairs
 from principalflow.spectrum._eigenpairs import eigenpairs_and_product
@@ -32,6 +33,8 @@ class LossChange:
         discrete: For each direction.
         total_continuous: Over all directions; what the gradient has beyond the k ones is taken at its mean curvature.
         total_discrete: Over all directions, exactly $-h\|g\|^2 + \frac{h^2}2 g^T H g$.
+
+    Where a square or product in them is beyond the largest number, as in a run that diverges, they are infinite or NaN.
     """
 
     continuous: np.ndarray
@@ -107,7 +110,7 @@ def analyse(
         >>> s.coefficients.round(2)
         array([ 0.81+6.28j, -1.39+6.28j, -1.39+0.j  ])
     """
-    h, k = _checks.positive("h", h), _checks.whole("k", k, least=1)
+    h, k = _checks.rate("h", h), _checks.whole("k", k, least=1)
     guess = guess.eigenpairs if isinstance(guess, Stability) else guess
     m = measure(objective, theta, k, guess, tol)
     vectors = m.eigenpairs.vectors
@@ -186,10 +189,11 @@ def predict_projection(
         time: How long; h for one step of descent.
 
     Returns:
-        The predictions; complex under the principal flow.
+        The predictions; complex under the principal flow, infinite where they are beyond the largest number.
 
     Raises:
-        ValueError: For a flow that has no such coefficients, shapes that differ, or a time below 0.
+        ValueError: For a flow that has no such coefficients, numbers that aren't finite, shapes that differ, or a time
+            below 0.
 
     Example:
         >>> import principalflow as pf
@@ -202,7 +206,11 @@ def predict_projection(
     lam, projection = _checks.inexact("lam", lam), _checks.inexact("projection", projection)
     if lam.shape != projection.shape and lam.ndim and projection.ndim:
         raise ValueError(f"lam and projection must have the same shape, got {lam.shape} and {projection.shape}.")
-    return projection * jnp.exp(flow.jacobian_eigenvalues(lam) * _checks.non_negative("time", time))
+    _checks.finite("lam", lam)
+    _checks.finite("projection", projection)
+    predicted = projection * jnp.exp(flow.jacobian_eigenvalues(lam) * _checks.non_negative("time", time))
+    predicted = jnp.where(jnp.isnan(predicted), jnp.inf, predicted)  # a complex infinity
+    return jnp.where(projection == 0, 0, predicted)
 
 
 @dataclass(frozen=True)
@@ -211,10 +219,12 @@ class CriticalPoint:
 
     Attributes:
         kind: What the point is to the loss, by the eigenvalues given: "minimum", "maximum", "saddle", or "degenerate"
-            if some are zero and the others of one sign.
+            if some are zero within the tolerance and the others of one sign.
         jacobian_eigenvalues: The eigenvalues of the flow's Jacobian, one for each eigenvalue of the Hessian.
-        attractive: For each direction, whether the flow is drawn to the point along it (negative real part).
-        repulsive: For each direction, whether it is driven away (positive real part).
+        attractive: For each direction, whether the flow is drawn to the point along it: a negative real part, for every
+            curvature within the tolerance.
+        repulsive: For each direction, whether it is driven away (positive real part). Neither, where the curvature is
+            not known well enough to tell, as at 0 and under the principal flow at 2/h.
         is_attractive: Whether the flow is drawn to the point along all of them.
     """
 
@@ -225,7 +235,9 @@ class CriticalPoint:
     is_attractive: bool
 
 
-def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbers) -> CriticalPoint:
+def critical_point(
+    flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbers, tol: float | None = None
+) -> CriticalPoint:
     r"""Returns whether `flow` is drawn to a critical point, and along which directions (paper, section 3.2).
 
     The Jacobian's eigenvalues there are $\lambda\,\alpha(h\lambda)$. The principal flow's, $\frac1h\log(1-h\lambda)$,
@@ -235,12 +247,16 @@ def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbe
         flow: Any flow with `jacobian_eigenvalues`.
         lambdas: The Hessian's eigenvalues at the critical point, real; all of them, or those of interest. The few
             largest alone can't tell a saddle from a minimum: add the smallest (`top_eigenpairs(which="smallest")`).
+        tol: How well the eigenvalues are known, relative to the largest |eigenvalue|; up to there one counts as zero.
+            Left out, what a dense eigensolver leaves of a zero: as many rounding units as there are eigenvalues, and
+            at least ten. For eigenvalues of `top_eigenpairs` give its `tol`.
 
     Returns:
         The `CriticalPoint`.
 
     Raises:
-        ValueError: For a flow without `jacobian_eigenvalues`, or lambdas that aren't a vector of finite real numbers.
+        ValueError: For a flow without `jacobian_eigenvalues`, lambdas that aren't a vector of finite real numbers, or a
+            tol below 0 or from 1.
 
     Example:
         >>> import principalflow as pf
@@ -249,16 +265,21 @@ def critical_point(flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbe
         ('minimum', False, array([False,  True]))
         >>> pf.stability.critical_point(pf.flows.NegativeGradient(), [5.0, 1.0]).is_attractive
         True
+        >>> pf.stability.critical_point(pf.flows.NegativeGradient(), [3.0, 0.0, -6e-16]).kind
+        'degenerate'
     """
     as_flow(flow, SpectralFlow, FlippedDirection)
     values = _checks.inexact("lambdas", lambdas)
     if jnp.iscomplexobj(values) or values.ndim != 1 or not values.size:
         raise ValueError(f"lambdas must be a vector of real numbers, got {values.dtype}{values.shape}.")
     _checks.finite("lambdas", values)
-    jacobian = np.asarray(flow.jacobian_eigenvalues(values))
-    growth = np.real(jacobian)
-    attractive, repulsive = growth < 0, growth > 0
-    return CriticalPoint(_kind(np.asarray(values)), jacobian, attractive, repulsive, bool(np.all(attractive)))
+    eps = float(jnp.finfo(values.dtype).eps)
+    tol = eps * max(10, values.size) if tol is None else _checks.fraction("tol", tol)
+    zero = tol * jnp.max(jnp.abs(values))
+    near = [np.asarray(flow.jacobian_eigenvalues(x)) for x in (values, values - zero, values + zero)]
+    attractive, repulsive = np.all(np.real(near) < 0, axis=0), np.all(np.real(near) > 0, axis=0)
+    kind = _kind(np.asarray(values), float(zero))
+    return CriticalPoint(kind, near[0], attractive, repulsive, bool(np.all(attractive)))
 
 
 def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) -> float:
@@ -273,28 +294,34 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         h: Descent's learning rate.
 
     Returns:
-        The ratio; NaN where the gradient is zero.
+        The ratio; NaN where the gradient is zero, or so small that the change is within the rounding of the loss;
+        infinite where the loss after the step is not finite.
 
     Raises:
-        ValueError: For an h not above 0, or a bad theta.
+        ValueError: For an h not above 0, a bad theta, or a loss or gradient that isn't finite there.
 
     Example:
         >>> import principalflow as pf
         >>> pf.stability.relative_progress(pf.functions.quadratic([[1.0]]), [1.0], h=2.0)
         0.0
     """
-    h = _checks.positive("h", h)
+    h = _checks.rate("h", h)
     theta = as_objective(objective).flat("theta", theta)
     _checks.finite("theta", theta)
     if jnp.iscomplexobj(theta):
         raise ValueError(f"theta must be real, got {theta.dtype}.")
     loss, gradient = objective.value_and_gradient(theta)
+    _checks.finite("the loss at theta", loss)
+    _checks.finite("the gradient at theta", gradient)
+    g_g = float(gradient @ gradient)
+    if h * g_g <= float(jnp.finfo(theta.dtype).eps) * abs(float(loss)):
+        return math.nan
     change = float(objective.value(theta - h * gradient)) - float(loss)
-    return progress_ratio(change, h, float(gradient @ gradient))
+    return progress_ratio(change if math.isfinite(change) else math.inf, h, g_g)
 
 
 def _alpha(h: float, eigenvalues: np.ndarray) -> np.ndarray:
-    return np.asarray(Principal(h).alpha(h * eigenvalues))
+    return np.asarray(phi(jnp.asarray(h * eigenvalues), "continuous"))
 
 
 def _regime(z: float) -> Regime:
@@ -320,10 +347,10 @@ def progress_ratio(loss_change: float, h: float, g_g: float) -> float:
     return loss_change / (h * g_g) if h * g_g else float("nan")
 
 
-def _kind(eigenvalues: np.ndarray) -> Literal["minimum", "maximum", "saddle", "degenerate"]:
-    up, down = np.any(eigenvalues > 0), np.any(eigenvalues < 0)
+def _kind(eigenvalues: np.ndarray, zero: float) -> Literal["minimum", "maximum", "saddle", "degenerate"]:
+    up, down = np.any(eigenvalues > zero), np.any(eigenvalues < -zero)
     if up and down:
         return "saddle"
-    if np.any(eigenvalues == 0):
+    if np.any(np.abs(eigenvalues) <= zero):
         return "degenerate"
     return "minimum" if up else "maximum"

@@ -71,3 +71,11 @@ def test_an_index_beyond_the_parameters_is_refused():
 def test_complex_parameters_are_refused():
     with pytest.raises(ValueError, match="theta must be real"):
         pf.flows.FlippedDirection().field(pf.functions.banana(), [1.0 + 1j, 1.0])
+
+
+@pytest.mark.parametrize("size", [3, 100])
+def test_where_the_hessian_is_not_finite_the_direction_is_not_converged(size):
+    roots = pf.Objective(lambda theta: jnp.sum(theta ** (3 / 2)), jnp.ones(size))
+    found = pf.flows.FlippedDirection().direction(roots, jnp.zeros(size))
+    assert not found.converged
+    assert found.error == jnp.inf

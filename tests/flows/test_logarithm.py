@@ -97,3 +97,11 @@ def test_the_matrix_logarithm_agrees_with_scipys():
     v = random.standard_normal(12) + 0j
     expected = np.linalg.solve(Z, scipy.linalg.logm(np.eye(12) - Z) @ v)
     np.testing.assert_allclose(phi_times(jnp.asarray(Z), jnp.asarray(v), "principal"), expected, rtol=1e-10)
+
+
+def test_large_eigenvalues_are_known_to_1e_12_and_those_beyond_1e24_are_nan():
+    within, beyond = (
+        phi_times(z * jnp.eye(1, dtype=complex), jnp.ones(1, complex), "continuous") for z in (9e23, 2e24)
+    )
+    np.testing.assert_allclose(within, phi(jnp.array([9e23]), "continuous"), rtol=1e-12)
+    assert np.isnan(beyond[0])

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -88,6 +90,70 @@ def test_alphas_are_the_truncations_of_one_series():
         np.testing.assert_allclose(flow.alpha(z), pf.flows.BackwardError(0.1, order=order).alpha(z), rtol=1e-14)
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(jnp.float32, 16), (jnp.float64, 46)])
+def test_the_highest_order_is_known_to_three_digits_within_its_estimate(dtype, most):
+    for z in (0.01, 0.5):
+        flow = pf.flows.BackwardError(h=z, order=most)
+        bowl = pf.functions.quadratic(jnp.ones((1, 1), dtype))
+        exact = -sum(z**p / (p + 1) for p in range(most + 1))
+        error = abs(float(flow.field(bowl, jnp.ones(1, dtype))[0]) - exact) / abs(exact)
+        estimate = float(flow.field_error(bowl, jnp.ones(1, dtype)))
+        assert error <= estimate <= 1e-3
+
+
+@pytest.mark.parametrize("order", [*ORDERS, 10, 16])
+def test_the_estimate_is_above_the_error_in_single_precision(order):
+    double, single = banana_problem()[0], pf.functions.banana()
+    for theta, h in (([1.3, 1.5], 3e-4), ([1.3, 1.5], 6e-6), ([-0.7, 0.4], 1e-4)):
+        flow = pf.flows.BackwardError(h, order=order)
+        theta = jnp.array(theta, jnp.float32)
+        expected = flow.field(double, theta.astype(float))
+        error = jnp.max(jnp.abs(flow.field(single, theta) - expected)) / jnp.max(jnp.abs(expected))
+        # The banana's gradient, a difference of large terms, is itself known to some four rounding units only.
+        assert error <= 5 * flow.field_error(single, theta)
+
+
+def test_orders_up_to_five_are_known_to_rounding_and_a_hundred():
+    objective, theta, rates = banana_problem()
+    assert pf.flows.BackwardError(rates[0], order=5).field_error(objective, theta) < 100 * np.finfo(float).eps
+
+
+def test_a_field_that_rounding_leaves_less_exact_than_rtol_makes_the_solution_inexact():
+    bowl = pf.functions.quadratic([[1.0]])
+    statuses = [pf.integrate(pf.flows.BackwardError(h=0.1, order=order), bowl, [1.0], 0.1).status for order in (10, 46)]
+    assert statuses == ["completed", "inexact"]
+
+
+def test_at_a_critical_point_the_field_is_zero_and_known():
+    bowl = pf.functions.quadratic([[1.0]])
+    flow = pf.flows.BackwardError(h=0.1, order=3)
+    assert flow.field(bowl, [0.0]) == flow.field_error(bowl, [0.0]) == 0
+
+
+def test_an_order_beyond_the_precision_of_the_parameters_is_refused_with_what_would_do():
+    flow = pf.flows.BackwardError(h=0.5, order=17)
+    bowl = pf.functions.quadratic(jnp.ones((1, 1), jnp.float32))
+    with pytest.raises(ValueError, match=r"order must be at most 16 in float32, got 17: .* Give float64"):
+        flow.field(bowl, bowl.theta)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("z", [-2.0, -0.5, 0.5, 0.9, 3.0])
+def test_alpha_of_the_highest_order_is_known_to_rounding(z, dtype):
+    exact = -sum(Fraction(z) ** p / (p + 1) for p in range(47))
+    found = pf.flows.BackwardError(h=0.1, order=46).alpha(jnp.asarray(z, dtype))
+    np.testing.assert_allclose(float(found), float(exact), rtol=50 * float(jnp.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("flow", [pf.flows.IGR(0.1), pf.flows.BackwardError(0.1, order=3), pf.flows.Principal(0.1)])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_coefficients_of_what_is_not_finite_are_refused(flow, bad):
+    with pytest.raises(ValueError, match="z must be finite"):
+        flow.alpha([1.0, bad])
+    with pytest.raises(ValueError, match=r"h \* lambdas must be finite"):
+        flow.jacobian_eigenvalues([1.0, bad])
+
+
 @pytest.mark.parametrize("h", [0, -0.1, np.nan, np.inf, "0.1"])
 @pytest.mark.parametrize("flow", [pf.flows.IGR, pf.flows.ThirdOrder, pf.flows.Principal, pf.flows.PrincipalThirdOrder])
 def test_a_bad_learning_rate_is_named(flow, h):
@@ -95,7 +161,7 @@ def test_a_bad_learning_rate_is_named(flow, h):
         flow(h)
 
 
-@pytest.mark.parametrize("order", [-1, 1.5, True])
+@pytest.mark.parametrize("order", [-1, 1.5, True, 47, 10**30])
 def test_a_bad_order_is_named(order):
-    with pytest.raises(ValueError, match="order must be a whole number of at least 0"):
+    with pytest.raises(ValueError, match=r"order must be a whole number of at (least 0|most 46)"):
         pf.flows.BackwardError(h=0.1, order=order)

@@ -120,6 +120,15 @@ def test_an_eigenvalue_of_exactly_one_over_h_is_floored_and_not_infinite():
     np.testing.assert_allclose(solution.thetas[-1], 0, atol=1e-9)  # descent lands on the minimum
 
 
+@pytest.mark.parametrize("method", ["dense", "krylov"])
+@pytest.mark.parametrize("offset", [0.0, 0.0j])
+def test_where_the_hessian_is_not_finite_the_field_is_not_converged(method, offset):
+    roots = pf.Objective(lambda theta: jnp.sum(theta ** (3 / 2)), jnp.ones(3))
+    result = pf.flows.Principal(0.1, method=method).evaluate(roots, jnp.zeros(3) + offset)
+    assert not result.converged
+    assert result.error == jnp.inf
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

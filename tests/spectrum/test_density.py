@@ -4,14 +4,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import regression
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import principalflow as pf
 from principalflow.spectrum import density, trace
 
 VALUES = np.concatenate([np.full(600, 1.0), np.full(200, 3.0), [10.0, 20.0]])
 BOWL = pf.Objective(lambda theta: jnp.sum(jnp.asarray(VALUES) * theta**2) / 2, jnp.zeros(VALUES.size))
+SMALL = pf.Objective(lambda theta: jnp.sum(theta**3) / 6, jnp.zeros(60))  # its Hessian is diag(theta)
 LOW_RANK = pf.Objective(lambda theta: jnp.sum(theta[:5] ** 2), jnp.zeros(800))
 NETWORK = regression(samples=40, sizes=(8, 30, 20, 3))
+
+
+def density_of(eigenvalues, **options):
+    """The density of a Hessian that has these eigenvalues, again and again."""
+    return density(SMALL, jnp.asarray(np.resize(eigenvalues, 60)), **options)
 
 
 def mass(spectrum, low, high):
@@ -22,6 +30,28 @@ def mass(spectrum, low, high):
 def test_density_integrates_to_one():
     spectrum = density(NETWORK, NETWORK.theta, probes=4, steps=30)
     np.testing.assert_allclose(np.trapezoid(spectrum.values, spectrum.grid), 1, atol=1e-3)
+
+
+@settings(max_examples=100)
+@given(st.floats(-12, 6), st.integers(2, 700), st.lists(st.floats(-100, 100), min_size=1, max_size=5))
+def test_density_sums_to_one_whatever_the_width_the_points_and_the_spectrum(exponent, points, eigenvalues):
+    spectrum = density_of(eigenvalues, width=10**exponent, points=points)
+    np.testing.assert_allclose(np.sum(spectrum.values) * (spectrum.grid[1] - spectrum.grid[0]), 1, rtol=1e-9)
+    assert np.all(spectrum.values >= 0)
+
+
+def test_density_is_the_sum_of_bells_where_the_grid_is_fine():
+    spectrum = density_of([1.0, 1.0, 3.0], width=0.1, points=4000)
+    bells = np.exp(-(((spectrum.grid[:, None] - [1.0, 1.0, 3.0]) / 0.1) ** 2) / 2) / (0.1 * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(spectrum.values, np.mean(bells, axis=1), atol=1e-4)
+
+
+def test_density_on_a_coarse_grid_has_each_eigenvalue_in_its_cell():
+    spectrum = density_of([-1.0, 0.0, 1.0, 1.0], width=1e-6, points=100)
+    spacing = spectrum.grid[1] - spectrum.grid[0]
+    for value, share in ((-1.0, 0.25), (0.0, 0.25), (1.0, 0.5)):
+        inside = np.abs(spectrum.grid - value) <= spacing
+        np.testing.assert_allclose(np.sum(spectrum.values[inside]) * spacing, share, rtol=1e-9)
 
 
 def test_density_has_the_mass_of_each_cluster_within_its_standard_error():
@@ -79,6 +109,12 @@ def test_trace_of_a_low_rank_hessian_is_exact():
     np.testing.assert_allclose(trace(LOW_RANK, LOW_RANK.theta, products=20).value, 10, rtol=1e-10)
 
 
+def test_more_products_than_parameters_give_the_exact_trace_and_keep_no_matrix():
+    found = trace(NETWORK, NETWORK.theta, products=10**9)
+    np.testing.assert_allclose(found.value, jnp.trace(NETWORK.hessian(NETWORK.theta)), rtol=1e-12)
+    assert found.products == NETWORK.theta.size
+
+
 def test_select_restricts_trace_and_density():
     of_layer = lambda path: path.startswith("[2]")  # noqa: E731
     index = NETWORK.entries(of_layer)
@@ -94,6 +130,13 @@ def test_select_restricts_trace_and_density():
         (density, dict(probes=1), "probes must be"),
         (density, dict(steps=0), "steps must be"),
         (density, dict(width=-1.0), "width must be"),
+        (density, dict(width=1e308), "width must make a grid within the range of numbers"),
+        (density, dict(probes=10**9), "probes must be a whole number of at most 10000"),
+        (density, dict(steps=10**9), "steps must be a whole number of at most 1000"),
+        (density, dict(points=10**9), "points must be a whole number of at most 100000"),
+        (density, dict(seed=10**30), "seed must be a whole number of at most"),
+        (trace, dict(seed=10**30), "seed must be a whole number of at most"),
+        (trace, dict(products=10**30), "products must be a whole number of at most"),
         (density, dict(theta=jnp.zeros(3)), "theta must be flat"),
         (trace, dict(products=3), "products must be"),
         (trace, dict(theta=NETWORK.theta * 1j), "theta must be real"),

@@ -89,6 +89,63 @@ def test_a_zero_vector_gives_zero():
     assert result.converged
 
 
+INDEFINITE = jnp.array([-4.0, -3, 1, 2])
+
+
+@pytest.mark.parametrize("size", [4, 40])
+@pytest.mark.parametrize("f", [jnp.sqrt, jnp.log, lambda x: jnp.exp(1000 * x)])
+def test_where_f_has_no_finite_value_on_the_spectrum_it_is_not_converged(f, size):
+    bowl = pf.functions.quadratic(jnp.diag(jnp.resize(INDEFINITE, size)))
+    result = pf.spectrum.apply(bowl, bowl.theta, f, jnp.ones(size))
+    assert not result.converged
+    assert result.error == jnp.inf
+
+
+def test_overflow_at_complex_theta_is_not_converged():
+    bowl = pf.functions.quadratic(jnp.diag(INDEFINITE))
+    result = pf.spectrum.apply(bowl, bowl.theta + 0j, lambda x: jnp.exp(1000 * x), jnp.ones(4))
+    assert not result.converged
+    assert result.error == jnp.inf
+
+
+@pytest.mark.parametrize("v", [jnp.ones(4), jnp.zeros(4)])
+@pytest.mark.parametrize("offset", [0.0, 0.0j])
+def test_a_hessian_that_is_not_finite_is_not_converged(v, offset):
+    roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(4))
+    result = pf.spectrum.apply(roots, jnp.zeros(4) + offset, jnp.exp, v)
+    assert not result.converged
+    assert result.error == jnp.inf
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.0j])
+def test_an_eigenvalue_on_a_pole_of_f_is_not_converged(offset):
+    bowl = pf.functions.quadratic(jnp.diag(INDEFINITE))
+    assert not pf.spectrum.apply(bowl, bowl.theta + offset, lambda x: 1 / (x - 1), jnp.ones(4)).converged
+
+
+def test_f_may_be_complex_at_real_theta():
+    bowl = pf.functions.quadratic(jnp.diag(INDEFINITE))
+    result = pf.spectrum.apply(bowl, bowl.theta, lambda x: jnp.sqrt(x + 0j), jnp.ones(4))
+    np.testing.assert_allclose(result.vector, np.sqrt(np.asarray(INDEFINITE) + 0j), atol=1e-14)
+    assert result.converged
+
+
+@pytest.mark.parametrize("f", [jnp.sign, lambda x: x > 0, lambda x: jnp.sign(x).astype(int)])
+def test_f_may_return_whole_numbers_and_truth_values(f):
+    bowl = pf.functions.quadratic(jnp.diag(INDEFINITE))
+    result = pf.spectrum.apply(bowl, bowl.theta, f, jnp.ones(4))
+    np.testing.assert_allclose(result.vector, f(INDEFINITE), atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+@pytest.mark.parametrize("offset", [0.0, 0.0j])
+def test_vectors_and_hessians_whose_squares_leave_the_range_of_numbers_are_no_special_case(scale, offset):
+    large, plain = (pf.functions.quadratic(s * jnp.diag(INDEFINITE)) for s in (scale, 1.0))
+    for bowl, v in ((large, jnp.ones(4)), (plain, scale * jnp.ones(4))):
+        result = pf.spectrum.apply(bowl, bowl.theta + offset, lambda x: x, v)
+        np.testing.assert_allclose(result.vector, scale * INDEFINITE, rtol=1e-13)
+
+
 def test_a_defective_hessian_shows_in_the_error():
     # E with the constant Hessian [[1 + i, 1], [1, 1 - i]], which has one eigenvector only.
     A = jnp.array([[1 + 1j, 1], [1, 1 - 1j]])
@@ -105,12 +162,26 @@ def test_a_defective_hessian_shows_in_the_error():
         (dict(v=jnp.ones(3)), r"v must be flat with shape \(2,\)"),
         (dict(v=jnp.array([1.0, jnp.inf])), "v must be finite"),
         (dict(v=jnp.ones(2) + 1j), "v must be real where theta is real"),
+        (dict(objective=jnp.sum), "objective must be a principalflow.Objective"),
+        (dict(theta=jnp.ones(2, jnp.float16)), "theta must be in single or double precision"),
+        (dict(f=3), "f must be a function of a float64 array that returns one of the same shape, got a int"),
+        (dict(f=lambda x: 2.0), r"f must be .*; of shape \(3,\) it made \(\)"),
+        (dict(f=lambda x: x[:, None]), r"f must be .*; of shape \(3,\) it made \(3, 1\)"),
+        (dict(f=lambda x: (x, x)), r"f must be .*; of shape \(3,\) it made no array"),
+        (dict(f=np.sqrt), "f must be .* made of JAX operations"),
+        (dict(f=lambda x: x if x > 0 else -x), "f must be .* made of JAX operations"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     bowl = pf.functions.quadratic(jnp.eye(2))
     with pytest.raises(ValueError, match=message):
-        pf.spectrum.apply(bowl, bowl.theta, jnp.exp, **({"v": jnp.ones(2)} | arguments))
+        pf.spectrum.apply(**(dict(objective=bowl, theta=bowl.theta, f=jnp.exp, v=jnp.ones(2)) | arguments))
+
+
+def test_a_basis_beyond_memory_is_refused_before_it_is_made():
+    long = pf.Objective(lambda theta: jnp.sum(theta**2), jnp.zeros(10**6))
+    with pytest.raises(ValueError, match="max_products asks for a basis of 1000000 vectors"):
+        pf.spectrum.apply(long, long.theta, jnp.exp, long.theta, max_products=10**9)
 
 
 def test_single_precision_is_warned_of():

@@ -91,7 +91,7 @@ class FlippedDirection(Flow):
             One eigenvalue for each of them, in the same order.
 
         Raises:
-            ValueError: For lambdas that aren't a real vector longer than `index`.
+            ValueError: For lambdas that aren't a finite real vector longer than `index`.
 
         Example:
             >>> import principalflow as pf
@@ -103,6 +103,7 @@ class FlippedDirection(Flow):
             raise ValueError(
                 f"lambdas must be a real vector longer than index={self.index}, got shape {lambdas.shape}."
             )
+        _checks.finite("lambdas", lambdas)
         flipped = jnp.argsort(-lambdas)[self.index]
         return -lambdas.at[flipped].multiply(-1)
 
@@ -110,8 +111,9 @@ class FlippedDirection(Flow):
 @eqx.filter_jit
 def _direction(flow: FlippedDirection, objective: Objective, theta: Vector) -> Applied:
     if theta.size <= _DENSE_SIZE:
-        vector = jnp.linalg.eigh(objective.hessian(theta))[1][:, -1 - flow.index]
-        return Applied(vector, jnp.zeros((), theta.dtype), jnp.asarray(theta.size), jnp.asarray(True))
+        hessian = objective.hessian(theta)
+        vector = jnp.linalg.eigh(hessian)[1][:, -1 - flow.index]  # eigh may overlook an infinity
+        return Applied.exact(jnp.where(jnp.all(jnp.isfinite(hessian)), vector, jnp.nan), theta.size)
     gradient, product = objective.linearize(theta)
     # The gradient alone may be blind to the direction, and then the next one would be taken for it.
     noise = jax.random.normal(jax.random.key(0), theta.shape, theta.dtype)

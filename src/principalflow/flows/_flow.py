@@ -73,7 +73,9 @@ class SpectralFlow(Flow):
             Array([-2.2], dtype=float64)
         """
         lambdas = _checks.inexact("lambdas", lambdas)
-        return lambdas * self.alpha(self.learning_rate * lambdas)
+        z = self.learning_rate * lambdas
+        _checks.finite("h * lambdas", z)
+        return lambdas * self.alpha(z)
 
     @property
     @abc.abstractmethod

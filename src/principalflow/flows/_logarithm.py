@@ -19,8 +19,9 @@ Branch = Literal["continuous", "principal"]
 BRANCHES = ("continuous", "principal")
 
 # Inverse scaling and squaring: five square roots bring |w| in [1e-16, 1e16] to within a factor of
-# 3.2 of 1, where 16 Gauss-Legendre nodes leave a relative error under 1e-16 in log.
+# 3.2 of 1, where 16 Gauss-Legendre nodes leave a relative error under 1e-16 in log. Up to _LARGEST it grows to 1e-12.
 _SQUARE_ROOTS = 5
+_LARGEST = 1e24
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _NODES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 
@@ -43,12 +44,12 @@ def log(w: Inexact[Array, "..."], branch: Branch) -> Complex[Array, "..."]:
 
 @partial(jax.jit, static_argnames="branch")  # else each of its operations would be compiled by itself
 def phi(z: Inexact[Array, "..."], branch: Branch) -> Complex[Array, "..."]:
-    r"""Returns $\varphi(z) = \log(1-z)/z$, and its limit -1 at zero."""
+    r"""Returns $\varphi(z) = \log(1-z)/z$, and its limits -1 at zero and 0 at infinity."""
     z = z.astype(jnp.promote_types(z.dtype, jnp.complex64))
     small = jnp.abs(z) < 0.5  # all branches agree here, and 1 - z would lose the digits of z
     near_zero = jnp.where(small, z, 0.25)
     ratio = jnp.where(small, jnp.log1p(-near_zero), log(1 - z, branch)) / jnp.where(z == 0, 1, z)
-    return jnp.where(z == 0, -1, ratio)
+    return jnp.where(z == 0, -1, jnp.where(jnp.isinf(z), 0, ratio))
 
 
 def phi_times(Z: Complex[Array, "n n"], v: Complex[Array, " n"], branch: Branch) -> Complex[Array, " n"]:
@@ -58,13 +59,14 @@ def phi_times(Z: Complex[Array, "n n"], v: Complex[Array, " n"], branch: Branch)
     difference, so nothing is divided by Z. The logarithm itself is taken by Schur decomposition
     and inverse scaling and squaring (Higham, Functions of Matrices, 2008, section 11.5), which needs no
     eigenvectors: for a defective Hessian this is the paper's Jordan form (appendix A.7) without computing one.
+    NaN where an eigenvalue is beyond 1e24, further than this logarithm goes.
     """
     size = v.size
     length = jnp.linalg.norm(v)
     unit = v / jnp.where(length > 0, length, 1)
     bordered = jnp.eye(size + 1, dtype=Z.dtype).at[:size, :size].add(-Z).at[:size, size].set(unit)
     T, Q = jax.scipy.linalg.schur(bordered, output="complex")
-    diagonal = log(jnp.diag(T), branch)
+    diagonal = log(jnp.where(jnp.abs(jnp.diag(T)) <= _LARGEST, jnp.diag(T), jnp.nan), branch)
     T = T + jnp.diag(jnp.exp(diagonal) - jnp.diag(T))  # the floor, and the side of the cut
     T = lax.fori_loop(1, _SQUARE_ROOTS + 1, lambda k, T: _triangular_root(T, jnp.exp(diagonal / 2**k)), T)
     X = T - jnp.eye(size + 1, dtype=Z.dtype)

@@ -1,9 +1,12 @@
 """Truncated flows of backward error analysis: real, and as accurate as their order."""
 
+from itertools import count
 from math import comb
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Inexact
 
@@ -28,8 +31,7 @@ class ImplicitGradientRegularization(RateFlow):
     """
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        z = _checks.inexact("z", z)
-        return -(1 + z / 2)
+        return _series(z, order=1)
 
     @eqx.filter_jit
     def field(self, objective: Objective, state: Vector) -> Vector:
@@ -57,8 +59,7 @@ class ThirdOrder(RateFlow):
     """
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        z = _checks.inexact("z", z)
-        return -(1 + z / 2 + z**2 / 3)
+        return _series(z, order=2)
 
     @eqx.filter_jit
     def field(self, objective: Objective, state: Vector) -> Vector:
@@ -80,12 +81,16 @@ class BackwardError(RateFlow):
     Order 0 is the negative gradient flow; orders 1 and 2 differ from the IGR and third-order flows by terms
     beyond their order.
 
+    The k-th difference doubles the rounding of the gradients k times over. `field_error` estimates what is left of it
+    in the field, and the order ends where fewer than three digits would be known: 46 in double precision, 16 in single.
+
     Args:
         h: The learning rate of the descent that is modelled.
-        order: The power of h that the field is exact to.
+        order: The power of h that the field is exact to, from 0 to 46.
 
     Raises:
-        ValueError: For an h that isn't finite and above 0, or an order that isn't a whole number from 0.
+        ValueError: For an h that isn't finite and above 0, an order that isn't a whole number from 0 to 46, or, at
+            evaluation, an order above 16 in single precision.
 
     Example:
         >>> import principalflow as pf
@@ -97,23 +102,59 @@ class BackwardError(RateFlow):
     order: int = eqx.field(static=True)
 
     def __check_init__(self):
-        _checks.whole("order", self.order, least=0)
+        _checks.whole("order", self.order, least=0, most=_most_order(np.float64))
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns $-\sum_{p=0}^n z^p/(p+1)$ (paper, theorem 3.1)."""
-        z = _checks.inexact("z", z)
-        return -jnp.polyval(1 / jnp.arange(self.order + 1, 0, -1, dtype=z.dtype), z)
+        return _series(z, self.order)
+
+    def field(self, objective: Objective, state: Vector) -> Vector:
+        return self._field_and_error(objective, objective.flat("theta", state))[0]
+
+    def field_error(self, objective: Objective, state: Vector) -> Array:
+        """Returns the relative error that rounding leaves in the field: that of the largest gradient, amplified."""
+        return self._field_and_error(objective, objective.flat("theta", state))[1]
 
     @eqx.filter_jit
-    def field(self, objective: Objective, state: Vector) -> Vector:
+    def _field_and_error(self, objective: Objective, theta: Vector) -> tuple[Vector, Array]:
+        most = _most_order(theta.dtype)
+        if self.order > most:
+            raise ValueError(
+                f"order must be at most {most} in {theta.dtype}, got {self.order}: rounding would leave fewer than "
+                "three digits of the field. Give float64 parameters, or take a lower order."
+            )
         terms = range(self.order + 1)
         # w_j collects g(theta_j) over all differences: sum over k >= j of (-1)^j C(k, j) / (k + 1).
         weights = [(-1) ** j * sum(comb(k, j) / (k + 1) for k in terms[j:]) for j in terms]
 
-        def accumulate(theta, weight):
+        def add(sums, weight):
+            theta, total, largest = sums
             gradient = objective.gradient(theta)
-            return theta - self.h * gradient, weight * gradient
+            largest = jnp.maximum(largest, jnp.max(jnp.abs(gradient)))
+            return (theta - self.h * gradient, total - weight * gradient, largest), None
 
-        state = objective.flat("theta", state)
-        _, weighted = lax.scan(accumulate, state, jnp.asarray(weights, state.dtype))
-        return -jnp.sum(weighted, axis=0)
+        start = theta, jnp.zeros_like(theta), jnp.zeros((), theta.real.dtype)
+        (_, total, largest), _ = lax.scan(add, start, jnp.asarray(weights, theta.dtype))
+        # Gradients further down are smaller, but their rounding is not: it is that of theta.
+        lost = _rounding(self.order, theta.dtype) * largest / jnp.max(jnp.abs(total))
+        return total, jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
+
+
+# Where rounding alone leaves fewer than three digits.
+_LARGEST_ROUNDING = 1e-3
+
+
+def _series(z: _checks.Numbers, order: int) -> Inexact[Array, "..."]:
+    r"""Returns the series of the principal flow's coefficient up to its order, $-\sum_{p=0}^n z^p/(p+1)$."""
+    z = _checks.inexact("z", z)
+    _checks.finite("z", z)
+    return -jnp.polyval(jnp.asarray(1 / np.arange(order + 1, 0, -1), z.dtype), z)
+
+
+def _rounding(order: int, dtype: Any) -> float:
+    """Returns the rounding unit times the sum of |w_j|, by which the sum of gradients amplifies it."""
+    return float(jnp.finfo(dtype).eps) * sum(2**k / (k + 1) for k in range(order + 1))
+
+
+def _most_order(dtype: Any) -> int:
+    return next(order for order in count() if _rounding(order + 1, dtype) > _LARGEST_ROUNDING)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Complex
 from principalflow import _checks
 from principalflow.flows._flow import RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._krylov import Applied, krylov
 
 METHODS = ("auto", "dense", "krylov")
@@ -63,7 +63,9 @@ class Principal(RateFlow):
 
     def alpha(self, z: _checks.Numbers) -> Complex[Array, "..."]:
         r"""Returns $\varphi(z) = \log(1-z)/z$ on the flow's branch; $|1-z|$ is floored at the machine epsilon."""
-        return phi(_checks.inexact("z", z), self.branch)
+        z = _checks.inexact("z", z)
+        _checks.finite("z", z)
+        return phi(z, self.branch)
 
     def start(self, objective: Objective, theta: Vector) -> Vector:
         return theta.astype(jnp.promote_types(theta.dtype, jnp.complex64))
@@ -83,7 +85,9 @@ class Principal(RateFlow):
             >>> int(result.products), bool(result.converged)
             (2, True)
         """
-        return _evaluate(self, objective, objective.flat("theta", theta))
+        theta = as_objective(objective).flat("theta", theta)
+        _checks.single_or_double("theta", theta)
+        return _evaluate(self, objective, theta)
 
     def _is_dense(self, objective: Objective) -> bool:
         return self.method == "dense" or (self.method == "auto" and objective.theta.size <= _DENSE_SIZE)
@@ -125,9 +129,7 @@ def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
         return (vectors * phi(flow.h * values, flow.branch)) @ (vectors.T @ v)
 
     if flow._is_dense(objective):
-        vector = times(objective.hessian(theta), gradient)
-        exact = jnp.zeros((), gradient.real.dtype)
-        return Applied(vector, exact, jnp.asarray(theta.size), jnp.asarray(True))
+        return Applied.exact(times(objective.hessian(theta), gradient), theta.size)
 
     def coefficients(T):
         first = jnp.zeros(T.shape[0], T.dtype).at[0].set(1)

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 from matfree import stochtrace
+from scipy.special import ndtr
 
 from principalflow import _checks
 from principalflow.objective import Objective
@@ -16,14 +17,22 @@ from principalflow.spectrum._block import DENSE_SIZE
 from principalflow.spectrum._hessian import Hessian, Select
 from principalflow.spectrum._krylov import lanczos
 
+# A Gaussian has 1e-12 of its mass beyond so many standard deviations.
+_REACH = 7
+# Bounds on what a density is made of: beyond them it takes hours, or more memory than it is worth.
+_MOST_PROBES, _MOST_STEPS, _MOST_POINTS = 10_000, 1000, 100_000
+# Columns of the Hessian whose diagonal entries are computed at once.
+_COLUMNS = 64
+
 
 @dataclass(frozen=True)
 class Density:
     """How the eigenvalues of a Hessian are spread.
 
     Attributes:
-        grid: Where the density is given.
-        values: The density there; it integrates to 1.
+        grid: Where the density is given, evenly spaced.
+        values: Its mean over the cell around each point of the grid, one spacing wide: times the spacing they sum to 1
+            (within 1e-9), also where the cells are wider than `width`.
         standard_errors: Its standard error over the random vectors; 0 where all eigenvalues were computed.
         nodes: The eigenvalues that each random vector saw, (probes, steps); all eigenvalues, (1, D), if exact.
         weights: The part of the spectrum that each of them stands for; they sum to 1 for each vector.
@@ -75,10 +84,12 @@ def density(
     Args:
         objective: The loss.
         theta: Where to take the Hessian; real.
-        probes: Random vectors; the standard errors fall with their square root.
-        steps: Products for each: nodes of the quadrature, so the finest detail to be seen.
-        points: Points of the grid.
-        width: Standard deviation of the smoothing; 1/100 of the spectrum's extent if left out.
+        probes: Random vectors, 2 to 10,000; the standard errors fall with their square root.
+        steps: Products for each, 1 to 1,000 (no more than parameters are made): nodes of the quadrature, so the finest
+            detail to be seen.
+        points: Points of the grid, 2 to 100,000.
+        width: Standard deviation of the smoothing; 1/100 of the spectrum's extent if left out. Details below a spacing
+            of the grid are averaged over its cells.
         select: A function of a leaf's path, as for `top_eigenpairs`.
         seed: Of the random vectors.
 
@@ -86,8 +97,8 @@ def density(
         The `Density`.
 
     Raises:
-        ValueError: For probes or points below 2, steps below 1, a width not above 0, a bad theta or select, or a
-            Hessian that isn't finite.
+        ValueError: For probes, steps or points out of bounds, a width that isn't above 0 or makes a grid beyond the
+            range of numbers, a bad theta, select or seed, or a Hessian that isn't finite.
 
     Example:
         >>> import jax.numpy as jnp
@@ -98,8 +109,10 @@ def density(
         >>> round(float(mass[spectrum.grid < 2].sum()), 3)  # two of three eigenvalues
         0.667
     """
-    probes, points = _checks.whole("probes", probes, least=2), _checks.whole("points", points, least=2)
-    steps, seed = _checks.whole("steps", steps, least=1), _checks.whole("seed", seed, least=0)
+    probes = _checks.whole("probes", probes, least=2, most=_MOST_PROBES)
+    steps = _checks.whole("steps", steps, least=1, most=_MOST_STEPS)
+    points = _checks.whole("points", points, least=2, most=_MOST_POINTS)
+    seed = _checks.whole("seed", seed, least=0)
     width = None if width is None else _checks.positive("width", width)
     hessian = Hessian(objective, theta, select)
     if hessian.size < DENSE_SIZE:
@@ -107,17 +120,34 @@ def density(
         nodes, weights = np.linalg.eigvalsh(matrix)[None], np.full((1, hessian.size), 1 / hessian.size)
         products = hessian.size
     else:
+        steps = min(steps, hessian.size)
+        _checks.fits("steps", steps * hessian.size * hessian.theta.dtype.itemsize, f"a basis of {steps} vectors")
         found = _nodes(hessian, jax.random.key(seed), probes, steps)
         nodes, weights = (_finite(np.asarray(x, dtype=np.float64)) for x in found)
         products = probes * steps
-    seen = nodes[weights > 0]
-    extent = float(seen.max() - seen.min())
-    width = width or extent / 100 or 0.01 * abs(float(seen[0])) or 1.0
-    grid = np.linspace(seen.min() - 4 * width, seen.max() + 4 * width, points)
-    bells = np.exp(-(((grid[:, None] - nodes[:, None, :]) / width) ** 2) / 2) / (width * np.sqrt(2 * np.pi))
-    each = np.sum(bells * weights[:, None, :], axis=-1)
+    width = width or _default_width(nodes[weights > 0])
+    grid, spacing = _grid(nodes[weights > 0], width, points)
+    edges = np.append(grid, grid[-1] + spacing) - spacing / 2
+    of_each = zip(nodes, weights, strict=True)
+    each = np.array([weight @ np.diff(ndtr((edges - seen[:, None]) / width)) for seen, weight in of_each]) / spacing
     errors = np.std(each, axis=0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.zeros(points)
     return Density(grid, np.mean(each, axis=0), errors, nodes, weights, width, products)
+
+
+def _default_width(seen: np.ndarray) -> float:
+    return float(np.ptp(seen)) / 100 or 0.01 * abs(float(seen[0])) or 1.0
+
+
+def _grid(seen: np.ndarray, width: float, points: int) -> tuple[np.ndarray, float]:
+    """Returns a grid that holds all of every bell, and its spacing."""
+    # No finer than its own numbers resolve to ten digits, or the spacing would be rounding.
+    finest = 1e10 * np.finfo(float).eps * float(np.max(np.abs(seen)))
+    margin = max(_REACH * width, points * finest / 2)
+    start, end = float(seen.min()) - margin, float(seen.max()) + margin
+    spacing = (end - start) / (points - 1)
+    if not (np.isfinite(spacing) and 1 / spacing < np.inf):
+        raise ValueError(f"width must make a grid within the range of numbers, got {width:g}.")
+    return np.linspace(start, end, points), spacing
 
 
 def trace(
@@ -143,7 +173,7 @@ def trace(
         The `Trace`.
 
     Raises:
-        ValueError: For products below 4, a bad theta or select, or a Hessian that isn't finite.
+        ValueError: For products below 4 or beyond memory, a bad theta, select or seed, or a Hessian that isn't finite.
 
     Example:
         >>> import jax.numpy as jnp
@@ -155,8 +185,10 @@ def trace(
     products, seed = _checks.whole("products", products, least=4), _checks.whole("seed", seed, least=0)
     hessian = Hessian(objective, theta, select)
     if hessian.size <= products:
-        value, error, products = float(jnp.trace(hessian.dense())), 0.0, hessian.size
+        value, error, products = float(_sum_of_diagonal(hessian)), 0.0, hessian.size
     else:
+        size = products * hessian.size * hessian.theta.dtype.itemsize
+        _checks.fits("products", size, f"{products} vectors as long as theta")
         value, error = (float(x) for x in _xtrace(hessian, jax.random.key(seed), products // 2))
         products = 2 * (products // 2)
     return Trace(_finite(value), error, products)
@@ -178,6 +210,14 @@ def _nodes(hessian: Hessian, key: Array, probes: int, steps: int) -> tuple[Float
         return values, vectors[0] ** 2
 
     return lax.map(of_probe, jax.random.split(key, probes))
+
+
+@eqx.filter_jit
+def _sum_of_diagonal(hessian: Hessian) -> Float[Array, ""]:
+    def entry(index):
+        return hessian(jnp.zeros(hessian.size, hessian.theta.dtype).at[index].set(1))[index]
+
+    return jnp.sum(lax.map(entry, jnp.arange(hessian.size), batch_size=min(hessian.size, _COLUMNS)))
 
 
 @eqx.filter_jit

@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from principalflow import _checks
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 
 Projected = Inexact[Array, "m m"]
 
@@ -31,7 +31,7 @@ class Applied(eqx.Module):
     Attributes:
         vector: f(H) v.
         error: Estimated error of `vector`, relative to its norm: the change over the last few products. It can
-            be too small where f is steep at an eigenvalue that v hardly meets.
+            be too small where f is steep at an eigenvalue that v hardly meets. Infinite where `vector` is not finite.
         products: Hessian products spent.
         converged: Whether `error` is within the tolerance that was asked for.
     """
@@ -40,6 +40,13 @@ class Applied(eqx.Module):
     error: Float[Array, ""]
     products: Int[Array, ""]
     converged: Bool[Array, ""]
+
+    @classmethod
+    def exact(cls, vector: Vector, products: int) -> "Applied":
+        """Returns a result that is exact to rounding, if it is finite."""
+        finite = jnp.all(jnp.isfinite(vector))
+        error = jnp.where(finite, 0, jnp.inf).astype(vector.real.dtype)
+        return cls(vector, error, jnp.asarray(products), finite)
 
 
 def apply(
@@ -59,17 +66,20 @@ def apply(
     Args:
         objective: The loss.
         theta: Where to take the Hessian, real or complex.
-        f: A function of arrays of eigenvalues, made of JAX operations. At complex theta it is
-            applied through the eigenvectors of $T_m$, whose conditioning goes into the error.
+        f: A function of arrays of eigenvalues, elementwise and made of JAX operations. Its values may be complex: at
+            negative eigenvalues `lambda x: jnp.sqrt(x + 0j)` has values where `jnp.sqrt` has none. At complex theta it
+            is applied through the eigenvectors of $T_m$, whose conditioning goes into the error.
         v: The vector (D,).
         rtol: Stop when the change over the last products is below `rtol` relative to the result.
         max_products: Stop after this many products in any case.
 
     Returns:
-        An `Applied` with `vector`, `error`, `products` and `converged`.
+        An `Applied` with `vector`, `error`, `products` and `converged`; not converged, with an infinite error, where f
+        or the Hessian is not finite.
 
     Raises:
-        ValueError: For rtol not above 0, max_products below 1, or a wrong or non-finite theta or v.
+        ValueError: For an f that isn't such a function, rtol not above 0, max_products below 1 or beyond memory, or a
+            theta or v that is wrong, not finite or of half precision.
 
     Example:
         >>> import jax.numpy as jnp
@@ -82,11 +92,15 @@ def apply(
         3
     """
     rtol, max_products = _checks.positive("rtol", rtol), _checks.whole("max_products", max_products, least=1)
-    theta, v = objective.flat("theta", theta), objective.flat("v", v)
+    theta, v = as_objective(objective).flat("theta", theta), objective.flat("v", v)
+    _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     _checks.finite("v", v)
+    size = min(max_products, theta.size)
+    _checks.fits("max_products", size * theta.nbytes, f"a basis of {size} vectors as long as theta")
     if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
         raise ValueError(f"v must be real where theta is real, got dtype {v.dtype}.")
+    _check_elementwise(f, theta.dtype)
     rtol = _checks.resolvable("rtol", rtol, theta.dtype)
     return _apply(objective, theta, f, v, jnp.asarray(rtol), max_products)
 
@@ -111,7 +125,7 @@ def krylov(
     """
     rtol = jnp.maximum(rtol, _checks.resolution(v.dtype))
     size = min(max_products, v.size)
-    length = jnp.linalg.norm(v)
+    length = _length(v)
     basis, T = _start(v, size)
     # The cost of a matrix function grows with the cube of the size, so small bases get small matrices.
     parts = min(-(-size // _ROOM), _MOST_ROOMS)
@@ -128,7 +142,7 @@ def krylov(
 
     def unfinished(state):
         k, _, T, _, error = state
-        exhausted = (k > 0) & (T[k, k - 1] == 0)
+        exhausted = (k > 0) & ~(jnp.abs(T[k, k - 1]) > 0)  # also where the product was not finite
         return (k < size) & (error > rtol) & ~exhausted
 
     def more(state):
@@ -137,17 +151,20 @@ def krylov(
         basis, T = _extend(product, k, until, basis, T)
         room = jnp.searchsorted(jnp.asarray(rooms), until)
         current, rounding = lax.switch(room, [within(room) for room in rooms], T, until)
-        scale = jnp.linalg.norm(current)
-        change = jnp.linalg.norm(current - previous) / jnp.where(scale > 0, scale, 1)
+        scale = _length(current)
+        change = _length(current - previous) / jnp.where(scale > 0, scale, 1)
         exact = (until == v.size) | (T[until, until - 1] == 0)
         error = jnp.where(exact, 0, change) + rounding
-        return until, basis, T, current, error.astype(v.real.dtype)
+        # f may have had no value at an approximate eigenvalue that more products will move.
+        return until, basis, T, current, jnp.where(jnp.isfinite(scale + error), error, jnp.inf).astype(v.real.dtype)
 
     nothing = jnp.zeros(size, jax.eval_shape(coefficients, T[:size])[0].dtype)
     infinite = jnp.asarray(jnp.inf, v.real.dtype)
-    k, basis, _, current, error = lax.while_loop(unfinished, more, (jnp.asarray(0), basis, T, nothing, infinite))
-    error = jnp.where(length > 0, error, 0)
-    return Applied(length * (current @ basis[:size]), error, k, error <= rtol)
+    k, basis, T, current, error = lax.while_loop(unfinished, more, (jnp.asarray(0), basis, T, nothing, infinite))
+    vector = jnp.where(length == 0, 0, length * (current @ basis[:size]))
+    finite = jnp.all(jnp.isfinite(vector)) & jnp.all(jnp.isfinite(T))
+    error = jnp.where(finite, jnp.where(length == 0, 0, error), jnp.inf)
+    return Applied(vector, error, k, error <= rtol)
 
 
 def lanczos(product: Callable[[Vector], Vector], v: Vector, size: int) -> Projected:
@@ -161,7 +178,7 @@ def lanczos(product: Callable[[Vector], Vector], v: Vector, size: int) -> Projec
 
 def _start(v: Vector, size: int) -> tuple[Array, Array]:
     """Returns room for a basis, one vector a row with the first in place, and for H projected on it."""
-    length = jnp.linalg.norm(v)
+    length = _length(v)
     rows = -(-(size + 1) // _ROWS) * _ROWS
     basis = jnp.zeros((rows, v.size), v.dtype).at[0].set(v / jnp.where(length > 0, length, 1))
     return basis, jnp.zeros((rows, size), v.dtype)
@@ -175,11 +192,11 @@ def _extend(product: Callable[[Vector], Vector], start, until, basis: Array, T: 
         basis, T = basis_and_T
         w = product(basis[k])
         once, column = _orthogonal(basis, k, w, jnp.zeros(len(T), T.dtype))
-        cancelled = jnp.linalg.norm(once) < _CANCELLED * jnp.linalg.norm(w)
+        cancelled = _length(once) < _CANCELLED * _length(w)
         w, column = lax.cond(cancelled, lambda: _orthogonal(basis, k, once, column), lambda: (once, column))
-        below = jnp.linalg.norm(w)
+        below = _length(w)
         # The Krylov space is exhausted: what is left is rounding, and the result is exact.
-        below = jnp.where(below <= 100 * eps * jnp.linalg.norm(column), 0, below)  # NaN stays
+        below = jnp.where(below <= 100 * eps * _length(column), 0, below)  # NaN stays
         basis = basis.at[k + 1].set(w / jnp.where(below > 0, below, 1) * (below > 0))
         return basis, T.at[:, k].set(column.at[k + 1].add(below))
 
@@ -199,6 +216,25 @@ def _orthogonal(basis: Array, k, w: Vector, column: Array) -> tuple[Vector, Arra
     return lax.fori_loop(0, k // _ROWS + 1, subtract, (w, column))
 
 
+def _length(v: Inexact[Array, "..."]) -> Float[Array, ""]:
+    """Returns the norm of v, also where the squares of its entries are beyond the largest or smallest number."""
+    largest = jnp.max(jnp.abs(v))
+    return largest * jnp.linalg.norm(v / jnp.where(largest > 0, largest, 1))
+
+
+def _check_elementwise(f: Callable[[Array], Array], dtype) -> None:
+    needed = f"f must be a function of a {jnp.dtype(dtype).name} array that returns one of the same shape"
+    if not callable(f):
+        raise ValueError(f"{needed}, got a {type(f).__name__}.")
+    try:
+        found = jax.eval_shape(lambda values: f(values), jax.ShapeDtypeStruct((3,), dtype))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{needed}, made of JAX operations; it can't be traced: {error}") from error
+    shape = getattr(found, "shape", None)
+    if shape != (3,):
+        raise ValueError(f"{needed}; of shape (3,) it made {'no array' if shape is None else shape}.")
+
+
 @eqx.filter_jit
 def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Array, max_products: int):
     eps = jnp.asarray(jnp.finfo(theta.dtype).eps)
@@ -206,16 +242,24 @@ def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Ar
     def combine(values, vectors, weights):
         # Rows of T that aren't filled have no weight; f need not be defined at their value, zero.
         heaviest = values[jnp.argmax(jnp.abs(weights))]
-        return (vectors * f(jnp.where(jnp.abs(weights) < eps, heaviest, values))) @ weights
+        values = jnp.where(jnp.abs(weights) < eps, heaviest, values)
+        column = (vectors * f(values)) @ weights
+        # The eigenvalues are known to rounding; beside a pole or a jump of f that is not enough.
+        moved = (vectors * f(values + eps * jnp.max(jnp.abs(values)))) @ weights
+        scale = _length(column)
+        return column, _length(moved - column) / jnp.where(scale > 0, scale, 1) + eps
 
     def from_eigh(T):
         values, vectors = jnp.linalg.eigh(T)
-        return combine(values, vectors, vectors[0]), eps
+        return combine(values, vectors, vectors[0])
 
     def from_eig(T):
-        values, vectors = jnp.linalg.eig(T)
+        largest = jnp.max(jnp.abs(T))
+        size = jnp.where(largest > 0, largest, 1)
+        values, vectors = jnp.linalg.eig(T / size)  # else tiny and huge ones come back as LAPACK scaled them
         weights = jnp.linalg.solve(vectors, jnp.eye(1, T.shape[0], dtype=T.dtype)[0])
-        return combine(values, vectors, weights), eps * jnp.linalg.cond(vectors)
+        column, rounding = combine(size * values, vectors, weights)
+        return column, rounding * jnp.linalg.cond(vectors)
 
     product = objective.linearize(theta)[1]
     if jnp.iscomplexobj(theta):
