@@ -2,10 +2,13 @@
 
 import difflib
 import math
+import os
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -13,6 +16,14 @@ from jaxtyping import Array, ArrayLike
 
 # What a user may give for an array of numbers.
 Numbers = ArrayLike | Sequence[Any]
+
+# The largest whole number that JAX takes without its 64-bit switch.
+_LARGEST_WHOLE = 2**31 - 1
+# Learning rates beyond these have squares or inverses that are no numbers any more.
+_RATES = 1e-100, 1e100
+# Allocations below this many bytes aren't worth asking the machine.
+_SMALL_ALLOCATION = 2**27
+_LONGEST_SHOWN = 80
 
 
 class PrecisionWarning(UserWarning):
@@ -27,7 +38,7 @@ def positive(name: str, value: Any) -> float:
     """Returns `value` as a float if it is finite and above zero."""
     number = _real_number(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number above 0, got {shown(value)}.")
     return number
 
 
@@ -35,7 +46,7 @@ def non_negative(name: str, value: Any) -> float:
     """Returns `value` as a float if it is finite and not below zero."""
     number = _real_number(name, value)
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {shown(value)}.")
     return number
 
 
@@ -43,7 +54,16 @@ def fraction(name: str, value: Any) -> float:
     """Returns `value` as a float if it is at least zero and below one."""
     number = _real_number(name, value)
     if not 0 <= number < 1:
-        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}.")
+        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {shown(value)}.")
+    return number
+
+
+def rate(name: str, value: Any) -> float:
+    """Returns `value` as a float if it can be a learning rate: positive, its square and inverse included."""
+    number = positive(name, value)
+    least, most = _RATES
+    if not least <= number <= most:
+        raise ValueError(f"{name} must be a learning rate from {least:g} to {most:g}, got {shown(value)}.")
     return number
 
 
@@ -51,23 +71,52 @@ def real(name: str, value: Any) -> float:
     """Returns `value` as a float if it is a finite real number."""
     number = _real_number(name, value)
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
     return number
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """Returns `value` as an int if it is a whole number of at least `least`."""
+def whole(name: str, value: Any, least: int, most: int | None = _LARGEST_WHOLE) -> int:
+    """Returns `value` as an int if it is a whole number from `least` to `most`."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {shown(value)}.")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be a whole number of at most {most}, got {shown(value)}.")
     return int(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns `value` if it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
+    return bool(value)
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raises unless `value` is one of `choices`; the message guesses which was meant."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}.{did_you_mean(str(value), choices)}")
+        guess = did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise ValueError(f"{name} must be one of {listed}, got {shown(value)}.{guess}")
+
+
+def fits(name: str, size: int, what: str) -> None:
+    """Raises if an allocation of `size` bytes, which the argument `name` asks for, is beyond the memory that is free."""
+    if size < _SMALL_ALLOCATION:
+        return
+    available = _available_memory()
+    if size > available:
+        needed, free = (f"{bytes_ / 2**30:.3g} GiB" for bytes_ in (size, available))
+        raise ValueError(f"{name} asks for {what}, which take {needed} of memory where {free} are available.")
+
+
+def shown(value: Any) -> str:
+    """Returns `value` as it stands in a message, shortened if it is long."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of more digits than Python prints, or an object of the user's
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 20]}... ({len(text)} characters)"
 
 
 def did_you_mean(given: str, names: Iterable[str]) -> str:
@@ -77,17 +126,36 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
     return f" Did you mean {by_lower_case[nearest[0]]!r}?" if nearest else ""
 
 
+def array_of_numbers(name: str, value: Any) -> Array:
+    """Returns `value` as an array of numbers or truth values."""
+    try:
+        return jnp.asarray(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} must hold numbers within the range of JAX's, got {shown(value)}.") from error
+    except (TypeError, ValueError) as error:
+        dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
+        raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}{dtype}.") from error
+
+
 def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:
     """Returns `value` as a real or complex floating array; whole numbers take `dtype`."""
-    try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}.") from error
+    array = array_of_numbers(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer):
         array = array.astype(dtype)
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         raise ValueError(f"{name} must hold real or complex numbers, got dtype {array.dtype}.")
+    if jnp.finfo(array.dtype).bits < 16:
+        raise ValueError(f"{name} must be of float16 or wider, got dtype {array.dtype}, which JAX can't compute with.")
     return array
+
+
+def single_or_double(name: str, array: Array) -> None:
+    """Raises if a floating array is of half precision: linear algebra and solvers need single at least."""
+    if jnp.finfo(array.dtype).bits < 32:
+        raise ValueError(
+            f"{name} must be in single or double precision, since curvature is lost in the rounding of coarser "
+            f"numbers, got {array.dtype}: give {name} as float32."
+        )
 
 
 def symmetric(name: str, value: Numbers) -> Array:
@@ -140,8 +208,26 @@ def resolvable(name: str, tolerance: float, dtype: Any) -> float:
 
 def _real_number(name: str, value: Any) -> float:
     try:
-        if isinstance(value, (bool, str)) or np.iscomplexobj(value):
+        if isinstance(value, (bool, np.bool_, str, bytes)) or np.iscomplexobj(value) or np.ndim(value):
             raise TypeError
         return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{name} must be within the range of floating-point numbers, got {shown(value)}.") from error
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a real number, got {value!r}.") from error
+        raise ValueError(f"{name} must be a real number, got {shown(value)}.") from error
+
+
+def _available_memory() -> float:
+    """Returns the bytes that are free on JAX's device, infinite where nobody knows."""
+    statistics = jax.local_devices()[0].memory_stats()  # None on CPUs
+    if statistics and "bytes_limit" in statistics:
+        return statistics["bytes_limit"] - statistics.get("bytes_in_use", 0)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return math.inf

@@ -1,0 +1,71 @@
+"""A loss of the user's: what it must take and return, and which of its errors to explain."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax.numpy as jnp
+
+from principalflow import _checks
+
+PRODUCTS = "Hessian products, which are forward-mode derivatives of the gradient"
+
+# The words of JAX where a function has a value, but not the derivative that is asked for.
+_NO_DERIVATIVE = re.compile("differentiat|jvp|vjp", re.IGNORECASE)
+
+
+def checked(loss: Any, arguments: tuple[str, ...]) -> Callable:
+    """Returns `loss` if it can be called with so many arguments."""
+    if not callable(loss):
+        raise ValueError(f"loss must be a function of the parameters, got {_checks.shown(loss)}.")
+    try:
+        signature = inspect.signature(loss)
+    except (TypeError, ValueError):  # some callables have none to show
+        return loss
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(f"loss must take ({', '.join(arguments)}), got one that takes {signature}.") from error
+    return loss
+
+
+def check_value(value: Any, dtype: Any) -> None:
+    """Raises unless what the loss returns at parameters of `dtype` is a scalar that has a derivative by them."""
+    if getattr(value, "shape", None) != ():
+        raise ValueError(f"loss must return a scalar array, got {_checks.shown(value)}.")
+    kind, name = (
+        (jnp.complexfloating, "complex") if jnp.issubdtype(dtype, jnp.complexfloating) else (jnp.floating, "real")
+    )
+    if not jnp.issubdtype(value.dtype, kind):
+        raise ValueError(f"loss must return a {name} floating-point number at params of {dtype}, got {value.dtype}.")
+
+
+@contextmanager
+def evaluated(at: str) -> Iterator[None]:
+    """Says that it is the loss that fails in JAX; errors of the user's own come through as they are."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_raised_by_jax(error):
+            raise
+        raise ValueError(f"loss can't be evaluated at these {at}. JAX says: {error}") from error
+
+
+@contextmanager
+def needs(derivative: str) -> Iterator[None]:
+    """Says which derivative the loss lacks where JAX finds that it has none."""
+    try:
+        yield
+    except (TypeError, ValueError, NotImplementedError) as error:
+        if not _NO_DERIVATIVE.search(str(error)) or str(error).startswith("loss "):
+            raise
+        raise ValueError(f"loss must have {derivative}, and this one has none. JAX says: {error}") from error
+
+
+def _is_raised_by_jax(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("jax.")
