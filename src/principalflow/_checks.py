@@ -4,7 +4,8 @@ import difflib
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ Numbers = ArrayLike | Sequence[Any]
 # The largest whole number that JAX takes without its 64-bit switch.
 _LARGEST_WHOLE = 2**31 - 1
 # Learning rates beyond these have squares or inverses that are no numbers any more.
-_RATES = 1e-100, 1e100
+RATES = 1e-100, 1e100
 # Allocations below this many bytes aren't worth asking the machine.
 _SMALL_ALLOCATION = 2**27
 _LONGEST_SHOWN = 80
@@ -61,7 +62,7 @@ def fraction(name: str, value: Any) -> float:
 def rate(name: str, value: Any) -> float:
     """Returns `value` as a float if it can be a learning rate: positive, its square and inverse included."""
     number = positive(name, value)
-    least, most = _RATES
+    least, most = RATES
     if not least <= number <= most:
         raise ValueError(f"{name} must be a learning rate from {least:g} to {most:g}, got {shown(value)}.")
     return number
@@ -101,7 +102,7 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 def fits(name: str, size: int, what: str) -> None:
-    """Raises if an allocation of `size` bytes, which the argument `name` asks for, is beyond the memory that is free."""
+    """Raises if `size` bytes, which the argument `name` asks for, are more than the memory that is free."""
     if size < _SMALL_ALLOCATION:
         return
     available = _available_memory()
@@ -122,7 +123,7 @@ def shown(value: Any) -> str:
 def did_you_mean(given: str, names: Iterable[str]) -> str:
     """Returns a question with the name nearest to what was given, to end an error with; nothing if none is near."""
     by_lower_case = {name.lower(): name for name in names}
-    nearest = difflib.get_close_matches(given.lower(), by_lower_case, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(given[:100].lower(), by_lower_case, n=1, cutoff=0.5)
     return f" Did you mean {by_lower_case[nearest[0]]!r}?" if nearest else ""
 
 
@@ -132,7 +133,7 @@ def array_of_numbers(name: str, value: Any) -> Array:
         return jnp.asarray(value)
     except OverflowError as error:
         raise ValueError(f"{name} must hold numbers within the range of JAX's, got {shown(value)}.") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, SyntaxError) as error:  # the last for some strings
         dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
         raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}{dtype}.") from error
 
@@ -204,6 +205,38 @@ def resolvable(name: str, tolerance: float, dtype: Any) -> float:
             stacklevel=3,
         )
     return max(tolerance, finest)
+
+
+def path(name: str, value: Any) -> Path:
+    """Returns `value` as a path if it can be that of a file or folder."""
+    try:
+        text = os.fspath(value)
+        if isinstance(text, str) and text and b"\0" not in os.fsencode(text):
+            return Path(text)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"{name} must be the path of a file or folder, got {shown(value)}.")
+
+
+def regular_file(name: str, path: Path) -> None:
+    """Raises unless `path` is a file that has an end: a pipe or a device may have none."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{name} must be a file, and there is none at {str(path)!r}.")
+    if not os.path.isfile(path):
+        kind = "a folder" if os.path.isdir(path) else "a pipe or a device"
+        raise ValueError(f"{name} must be a file, got {str(path)!r}, which is {kind}.")
+
+
+@contextmanager
+def renamed(**names: str) -> Iterator[None]:
+    """Has errors that begin with an argument's name begin with the name that the user knows it by."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        first, _, rest = str(error).partition(" ")
+        if first not in names:
+            raise
+        raise type(error)(f"{names[first]} {rest}") from error
 
 
 def _real_number(name: str, value: Any) -> float:

@@ -43,25 +43,25 @@ def check_value(value: Any, dtype: Any) -> None:
 
 
 @contextmanager
-def evaluated(at: str) -> Iterator[None]:
-    """Says that it is the loss that fails in JAX; errors of the user's own come through as they are."""
+def evaluated(name: str, at: str) -> Iterator[None]:
+    """Says that it is the loss, called `name`, that fails in JAX; the user's own errors stay as they are."""
     try:
         yield
     except Exception as error:
         if not _is_raised_by_jax(error):
             raise
-        raise ValueError(f"loss can't be evaluated at these {at}. JAX says: {error}") from error
+        raise ValueError(f"{name} can't be evaluated at these {at}. JAX says: {error}") from error
 
 
 @contextmanager
-def needs(derivative: str) -> Iterator[None]:
-    """Says which derivative the loss lacks where JAX finds that it has none."""
+def needs(name: str, derivative: str) -> Iterator[None]:
+    """Says which derivative the loss, an argument called `name`, lacks where JAX finds that it has none."""
     try:
         yield
     except (TypeError, ValueError, NotImplementedError) as error:
-        if not _NO_DERIVATIVE.search(str(error)) or str(error).startswith("loss "):
+        if not _NO_DERIVATIVE.search(str(error)) or str(error).startswith(f"{name} "):
             raise
-        raise ValueError(f"loss must have {derivative}, and this one has none. JAX says: {error}") from error
+        raise ValueError(f"{name} must have {derivative}, and this one has none. JAX says: {error}") from error
 
 
 def _is_raised_by_jax(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ _KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
 
 def flatten(params: PyTree) -> tuple[Inexact[Array, " D"], Callable, PyTree]:
     """Splits `params` into a flat vector of one dtype, its inverse, and the leaves that aren't floating."""
-    floating, rest = eqx.partition(jax.tree.map(_floating_as_array, params), eqx.is_inexact_array)
+    floating, rest = eqx.partition(jax.tree.map(floating_as_array, params), eqx.is_inexact_array)
     leaves = jax.tree.leaves(floating)
     if sum(leaf.size for leaf in leaves) == 0:
         raise ValueError("params must hold at least one floating-point number, got none.")
@@ -30,7 +30,7 @@ def flatten(params: PyTree) -> tuple[Inexact[Array, " D"], Callable, PyTree]:
     return theta, unravel, rest
 
 
-def _floating_as_array(leaf: Any) -> Any:
+def floating_as_array(leaf: Any) -> Any:
     """Returns a floating leaf as JAX's array, others as they are; arrays that JAX can't hold are refused."""
     if isinstance(leaf, np.ndarray | np.generic) and not _is_numeric(leaf.dtype):
         raise ValueError(f"params must hold arrays of numbers, got one of dtype {leaf.dtype}.")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from principalflow import _checks, runs
+from principalflow import _checks, _pytrees, runs
 from principalflow._table import table
 from principalflow.objective import Objective, Vector, as_objective
 from principalflow.record import Record, Row
@@ -301,9 +301,11 @@ def _rate(learning_rate: Any) -> float:
     try:
         if not math.isfinite(learning_rate):
             return math.nan
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         pass  # the check says what is wrong
-    return _checks.non_negative("learning_rate", learning_rate)
+    rate = _checks.non_negative("learning_rate", learning_rate)
+    least, most = _checks.RATES  # beyond them it is nothing, or has run away
+    return 0.0 if rate < least else rate if rate <= most else math.nan
 
 
 def _flat(objective: Objective, params: PyTree) -> Vector:
@@ -320,9 +322,9 @@ def _flat(objective: Objective, params: PyTree) -> Vector:
 
 
 def _leaves(params: PyTree) -> dict[str, Any]:
-    floating = eqx.filter(params, eqx.is_inexact_array_like)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(floating)
-    return {jax.tree_util.keystr(path): jnp.asarray(leaf) for path, leaf in leaves}
+    arrays = jax.tree.map(_pytrees.floating_as_array, params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(arrays, eqx.is_inexact_array))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def _sink(to: Any, config: dict[str, Any]) -> Any:

@@ -172,7 +172,7 @@ class Objective(eqx.Module):
     def value_and_gradient(self, theta: _checks.Numbers) -> tuple[Inexact[Array, ""], Vector]:
         """Returns the loss and its gradient at `theta`, for the price of the gradient."""
         theta = self.flat("theta", theta)
-        with _loss.needs("a gradient"):
+        with _loss.needs("loss", "a gradient"):
             return _value_and_gradient(self, theta)
 
     def hvp(self, theta: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
@@ -190,7 +190,7 @@ class Objective(eqx.Module):
             Array([1., 3.], dtype=float64)
         """
         theta, v = self.flat("theta", theta), self._columns("v", v)
-        with _loss.needs(_loss.PRODUCTS):
+        with _loss.needs("loss", _loss.PRODUCTS):
             return _hvp(self, theta, v)
 
     def hessian(self, theta: _checks.Numbers) -> Inexact[Array, "D D"]:
@@ -207,7 +207,7 @@ class Objective(eqx.Module):
         """
         theta = self.flat("theta", theta)
         _checks.fits("theta", theta.size**2 * theta.itemsize, f"a Hessian of {theta.size} x {theta.size} numbers")
-        with _loss.needs(_loss.PRODUCTS):
+        with _loss.needs("loss", _loss.PRODUCTS):
             return _hessian(self, theta)
 
     def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
@@ -232,7 +232,7 @@ class Objective(eqx.Module):
             raise ValueError(f"u and v must have the same shape, got {u.shape} and {v.shape}.")
         if not jnp.iscomplexobj(theta) and (jnp.iscomplexobj(u) or jnp.iscomplexobj(v)):
             raise ValueError(f"u and v must be real where theta is real, got {u.dtype} and {v.dtype}.")
-        with _loss.needs("third derivatives, which are taken in forward mode of the gradient"):
+        with _loss.needs("loss", "third derivatives, which are taken in forward mode of the gradient"):
             return _third(self, theta, u, v)
 
     def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
@@ -254,7 +254,7 @@ class Objective(eqx.Module):
         theta = self.flat("theta", theta)
         if self._piece is not None:
             return self.gradient(theta), lambda v: self.hvp(theta, self.flat("v", v))
-        with _loss.needs(_loss.PRODUCTS):
+        with _loss.needs("loss", _loss.PRODUCTS):
             gradient, product = jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
         return gradient, Partial(_product, product, theta)
 
@@ -340,7 +340,7 @@ class Objective(eqx.Module):
     def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
         params = self.unravel(theta)
         at = "complex params" if jnp.iscomplexobj(theta) else "params" if batch is None else "params and data"
-        with _loss.evaluated(at):
+        with _loss.evaluated("loss", at):
             value = self._loss(params) if batch is None else self._loss(params, batch)
         if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(value):
             raise ValueError("The loss returns a real number at complex parameters, so it has no derivative there.")

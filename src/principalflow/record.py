@@ -99,7 +99,7 @@ class Recording(WarmStart):
 
     def __call__(self, theta: Vector, h: float) -> Row:
         """Returns one record, the columns of `Record` by their names."""
-        h = _checks.positive("h", h)
+        h = _checks.rate("h", h)
         measured = stability.measure(self._objective, theta, self._record.k, self._eigenpairs, self._record.tol)
         self._eigenpairs, self.gradient = measured.eigenpairs, measured.gradient
         next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)

@@ -95,7 +95,7 @@ def test_a_flow_that_gets_stuck_is_nan_from_there_on():
     [
         (dict(flows=[]), "flows must be one or more flows"),
         (dict(flows=[pf.flows.IGR(0.1), pf.flows.IGR(0.2)]), "of different names"),
-        (dict(flows=["ngf"]), "flow must be a flow"),
+        (dict(flows=["ngf"]), "flows must be a flow"),
         (dict(h=0), "h must be a finite number above 0"),
         (dict(steps=0), "steps must be a whole number of at least 1"),
         (dict(rtol=-1), "rtol must be a finite number above 0"),

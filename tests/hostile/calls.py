@@ -66,7 +66,7 @@ class Call:
 PLACE = dict(objective=OBJECTIVES, theta=VECTORS)
 AT = dict(objective=SMALL, theta=THETA)
 BOWL = pf.functions.quadratic(np.diag([1.0, 2.0, 3.0]))
-TINY = pf.models.MLP(2, [1], 1, key=jax.random.key(0))
+_SELECTS = (lambda path: "w" in path, lambda path: False, lambda path: None, lambda path: path, *NOTHINGS[:8], lambda: True)
 
 
 # The objective.
@@ -126,7 +126,7 @@ OBJECTIVE = [
     ),
     Call("Objective.unravel", SMALL.unravel, dict(theta=THETA), dict(theta=VECTORS), is_formula=True),
     Call("Objective.flat", SMALL.flat, dict(name="theta", theta=THETA), dict(theta=VECTORS), is_formula=True),
-    Call("Objective.entries", SMALL.entries, dict(select=lambda path: True), dict(select=FUNCTIONS)),
+    Call("Objective.entries", SMALL.entries, dict(select=lambda path: True), dict(select=_SELECTS)),
     Call("Objective.first", _over("first"), dict(samples=2), dict(samples=NUMBERS)),
     Call("Objective.batch", _over("batch"), dict(index=[0, 2]), dict(index=INDICES)),
     Call("Objective.over", _over("over"), dict(data=DATA), dict(data=DATAS), is_formula=True),
@@ -168,7 +168,7 @@ def _field(kind, **options):
 def _coefficients(kind):
     def call(z, **given):
         flow = kind(**given)
-        return getattr(flow, "alpha", jnp.asarray)(z), flow.jacobian_eigenvalues(z)
+        return getattr(flow, "alpha", lambda z: None)(z), flow.jacobian_eigenvalues(z)
 
     return call
 
@@ -313,8 +313,6 @@ DYNAMICS = [
 
 
 # Spectrum, stability, drift, landscape.
-
-_SELECTS = (*FUNCTIONS, lambda path: "w" in path)
 
 
 def _landscape(objective, plane, reach, points, together):

@@ -12,12 +12,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from hostile import values
 from hostile.values import OwnError
 
 import principalflow as pf
 
 SECONDS = 60
-_ERRORS = (ValueError, pf.runs.RunError, pf.data.DataError)
+_ERRORS = (ValueError, FileNotFoundError, pf.runs.RunError, pf.data.DataError)
 _SOURCE = str(Path(pf.__file__).parent)
 # Beyond these an ordinary formula leaves the numbers of its precision.
 _LARGE, _SMALL = 1e18, 1e-18
@@ -40,12 +41,10 @@ def verdict(function: Callable, arguments: dict[str, Any], names: set[str], is_f
                 result = function(**arguments)
         except Hang:
             return f"hang: more than {SECONDS} s"
-        except OwnError:
-            return ""
         except _ERRORS as error:
-            return _of_error(error, names)
+            return "" if _is_own(error) else _of_error(error, names)
         except Exception as error:
-            return f"raw: {type(error).__name__}: {_short(error)}"
+            return "" if _is_own(error) else f"raw: {type(error).__name__}: {_short(error)}"
     if all(map(np.all, map(np.isfinite, numbers(result)))) or is_marked(result):
         return ""
     if any(warning.category.__module__.startswith("principalflow") for warning in caught):
@@ -62,6 +61,11 @@ def _of_error(error: Exception, names: set[str]) -> str:
     text = str(error).split("JAX says")[0]  # a reason may be quoted, below a name of ours
     named = set(re.findall(r"[A-Za-z_]\w*", text))
     return "" if named & names else f"unnamed: {_short(error)}"
+
+
+def _is_own(error: BaseException) -> bool:
+    """Whether a function of the user's raised it, which comes through as it is."""
+    return isinstance(error, OwnError) or _frames(error)[-1] == values.__file__
 
 
 def is_marked(result: Any) -> bool:

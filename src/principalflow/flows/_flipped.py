@@ -7,7 +7,7 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.flows._flow import Flow
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._krylov import Applied, krylov
 
 # Up to here all eigenvectors cost less than the Krylov basis with its bookkeeping.
@@ -74,7 +74,8 @@ class FlippedDirection(Flow):
             >>> abs(pf.flows.FlippedDirection(0).direction(bowl, [1.0, 1.0]).vector)
             Array([1., 0.], dtype=float64)
         """
-        theta = objective.flat("theta", theta)
+        theta = as_objective(objective).flat("theta", theta)
+        _checks.single_or_double("theta", theta)
         if jnp.iscomplexobj(theta):
             raise ValueError("theta must be real: FlippedDirection is a flow in real space.")
         if self.index >= theta.size:

@@ -35,6 +35,7 @@ class Hessian(eqx.Module):
 
     def __init__(self, objective: Objective, theta: _checks.Numbers, select: Select | None = None):
         self.objective, self.theta = objective, as_objective(objective).flat("theta", theta)
+        _checks.single_or_double("theta", self.theta)
         _checks.finite("theta", self.theta)
         if jnp.iscomplexobj(self.theta):
             raise ValueError("theta must be real: at complex parameters the Hessian is not Hermitian.")
