@@ -1,10 +1,11 @@
 """Checks of arguments: every error names the argument, what was given and what is needed."""
 
 import difflib
+import inspect
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,22 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
         listed = ", ".join(repr(choice) for choice in choices)
         guess = did_you_mean(value, choices) if isinstance(value, str) else ""
         raise ValueError(f"{name} must be one of {listed}, got {shown(value)}.{guess}")
+
+
+def function(name: str, value: Any, *arguments: str) -> Callable:
+    """Returns `value` if it is a function that can be called with these arguments."""
+    needed = f"{name} must be a function of {' and '.join(arguments)}"
+    if not callable(value):
+        raise ValueError(f"{needed}, got {shown(value)}.")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some callables have none to show
+        return value
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(f"{needed}, got one that takes {signature}.") from error
+    return value
 
 
 def fits(name: str, size: int, what: str) -> None:

@@ -97,10 +97,9 @@ def dal(
         learning*, TMLR 2023.
     """
     scaling: Any = scale_by_dal(power, max_learning_rate, factor, per_parameter, curvature, every, average)
-    if momentum is not None:
-        _checked(_checks.fraction, "momentum", momentum)
-    if weight_decay is not None:
-        _checked(_checks.non_negative, "weight_decay", weight_decay)
+    momentum = None if momentum is None else _checked(_checks.fraction, "momentum", momentum)
+    weight_decay = None if weight_decay is None else _checked(_checks.non_negative, "weight_decay", weight_decay)
+    skip_nonfinite = _checks.flag("skip_nonfinite", skip_nonfinite)
     inertia = optax.identity() if momentum is None else optax.trace(momentum)
 
     def init(params: PyTree) -> DALState:
@@ -186,13 +185,13 @@ def scale_by_dal(
         >>> print(optax.tree.get(state, "curvature"), optax.tree.get(state, "drift_learning_rate"))
         4.0 1.0
     """
-    _checked(_checks.non_negative, "power", power)
-    _checked(_checks.positive, "max_learning_rate", max_learning_rate)
-    _checked(_checks.positive, "factor", factor)
+    power = _checked(_checks.non_negative, "power", power)
+    max_learning_rate = _checked(_checks.positive, "max_learning_rate", max_learning_rate)
+    factor = _checked(_checks.positive, "factor", factor)
+    per_parameter = _checks.flag("per_parameter", per_parameter)
     _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
-    _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
-    if average is not None:
-        _checked(_checks.fraction, "average", average)
+    every = _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
+    average = None if average is None else _checked(_checks.fraction, "average", average)
 
     def init(params: PyTree) -> ScaleByDALState:
         _check_parameters(params, curvature)
@@ -214,7 +213,7 @@ def scale_by_dal(
         all_params: PyTree | None = None,
         **unused: Any,
     ) -> tuple[PyTree, ScaleByDALState]:
-        _check_update(updates, state, params, all_params, per_parameter)
+        updates, params = _checked_update(updates, state, params, all_params, per_parameter)
         loss_fn = value_fn if curvature_fn is None else curvature_fn
         if (loss_fn is None) == (hvp is None):
             got = f"neither, but {sorted(unused)}; a wrapper may have dropped it" if hvp is None else "both"
@@ -282,8 +281,7 @@ def _visible_loss(name: str, loss_fn: Callable, params: PyTree | None, all_param
     """Returns the loss as a function of the parameters that masks leave visible."""
     if params is None:
         raise ValueError(_NO_PARAMS)
-    if not callable(loss_fn):
-        raise ValueError(f"{name} must be a function of the parameters, got a {type(loss_fn).__name__}.")
+    _checks.function(name, loss_fn, "params")
     masked = any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
     if masked and all_params is None:
         raise ValueError(
@@ -311,8 +309,10 @@ def _kind(leaf: Any) -> Any:
         return type(leaf).__name__
 
 
-def _check_update(updates: PyTree, state: Any, params: PyTree, all_params: PyTree, per_parameter: bool) -> None:
-    """Raises unless gradients, state and parameters belong together."""
+def _checked_update(
+    updates: PyTree, state: Any, params: PyTree, all_params: PyTree, per_parameter: bool
+) -> tuple[PyTree, PyTree]:
+    """Returns gradients and parameters as arrays if they, the state and all parameters belong together, or raises."""
     if not isinstance(state, ScaleByDALState):
         raise ValueError(_NO_STATE.format(type(state).__name__))
     _check_real("updates", updates)
@@ -321,6 +321,7 @@ def _check_update(updates: PyTree, state: Any, params: PyTree, all_params: PyTre
     for name, tree in (("params", params), ("all_params", all_params)):
         if tree is not None:
             _check_real(name, _matching(name, tree, updates))
+    return jax.tree.map(jnp.asarray, updates), jax.tree.map(jnp.asarray, params)
 
 
 def _matching(name: str, tree: PyTree, like: PyTree, what: str = "the updates") -> PyTree:
@@ -397,14 +398,18 @@ def _if(condition: Array, then: Callable, otherwise: Callable) -> Any:
     return then() if condition else otherwise()
 
 
-def _checked(check: Callable, name: str, value: Any) -> None:
-    """Checks an option, unless it is an array: from `optax.inject_hyperparams`, where a schedule may end at zero."""
+def _checked(check: Callable, name: str, value: Any) -> Any:
+    """Returns an option as a number if it is right.
+
+    An array is from `optax.inject_hyperparams`, where a schedule may end at zero, and stays as it is.
+    """
     if callable(value):
         raise ValueError(f"{name} must be a number; optax.inject_hyperparams(pf.dal)({name}=...) takes a schedule.")
     if not isinstance(value, (jax.Array, np.ndarray)):
-        check(name, value)
-    elif value.ndim or not jnp.issubdtype(value.dtype, jnp.number) or jnp.iscomplexobj(value):
+        return check(name, value)
+    if value.ndim or not jnp.issubdtype(value.dtype, jnp.number) or jnp.iscomplexobj(value):
         raise ValueError(f"{name} must be one real number, got {value.dtype}{value.shape}.")
+    return value
 
 
 _NO_PARAMS = "update needs params, the parameters: update(grads, state, params, value_fn=...)."

@@ -1,8 +1,7 @@
-"""A loss of the user's: what it must take and return, and which of its errors to explain."""
+"""A loss of the user's: what it must return, and which of its errors to explain."""
 
-import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,21 +13,6 @@ PRODUCTS = "Hessian products, which are forward-mode derivatives of the gradient
 
 # The words of JAX where a function has a value, but not the derivative that is asked for.
 _NO_DERIVATIVE = re.compile("differentiat|jvp|vjp", re.IGNORECASE)
-
-
-def checked(loss: Any, arguments: tuple[str, ...]) -> Callable:
-    """Returns `loss` if it can be called with so many arguments."""
-    if not callable(loss):
-        raise ValueError(f"loss must be a function of the parameters, got {_checks.shown(loss)}.")
-    try:
-        signature = inspect.signature(loss)
-    except (TypeError, ValueError):  # some callables have none to show
-        return loss
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise ValueError(f"loss must take ({', '.join(arguments)}), got one that takes {signature}.") from error
-    return loss
 
 
 def check_value(value: Any, dtype: Any) -> None:

@@ -93,6 +93,7 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
     key = jax.random.key(_checks.whole("seed", seed, least=0))
     drawn = jax.random.normal(key, (dimensions, theta.size), theta.dtype)
     directions = jnp.stack([_scaled(objective, direction, theta) for direction in drawn], axis=1)
+    _checks.finite("the squares of theta", directions)
     return Plane(theta, directions, np.zeros((0, dimensions)), 1.0)
 
 
@@ -126,11 +127,16 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
     middle = thetas.mean(0) if origin is None else _in_double_precision("origin", origin)[0]
     if middle.shape != thetas[0].shape:
         raise ValueError(f"origin must be a vector of {thetas.shape[1]} parameters, got the shape {middle.shape}.")
-    left, sizes, right = np.linalg.svd(thetas - middle, full_matrices=False)
+    offsets = thetas - middle
+    extent = float(np.max(np.abs(offsets)))
+    if not np.isfinite(extent):
+        raise ValueError("thetas must lie within the range of numbers from the origin; their distances do not.")
+    # Relative to their extent, so that no square overflows or vanishes.
+    left, sizes, right = np.linalg.svd(offsets / (extent or 1.0), full_matrices=False)
     rank = int(np.sum(sizes > max(thetas.shape) * np.finfo(np.float64).eps * sizes[0]))
     if rank < dimensions:
         raise ValueError(f"thetas must span {dimensions} dimensions around the origin, they span {rank}.")
-    points = (left * sizes)[:, :dimensions]
+    points = extent * (left * sizes)[:, :dimensions]
     signs = np.where(points[-1] < 0, -1, 1)  # singular vectors have none of their own; the last point lies at the right
     explained = float(np.sum(sizes[:dimensions] ** 2) / np.sum(sizes**2))
     directions = jnp.asarray(right[:dimensions].T * signs, dtype)

@@ -79,7 +79,7 @@ class Objective(eqx.Module):
     ):
         self.theta, self._unravel, self._rest = _pytrees.flatten(params)
         self._data = _pytrees.samples_of(data)
-        self._loss = _loss.checked(loss, ("params",) if data is None else ("params", "batch"))
+        self._loss = _checks.function("loss", loss, *(("params",) if data is None else ("params", "batch")))
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = _checks.flag("holomorphic", holomorphic)
         if self.in_chunks:
@@ -120,8 +120,7 @@ class Objective(eqx.Module):
             >>> objective.entries(lambda path: path == "['b']")
             Array([1, 2], dtype=int64)
         """
-        if not callable(select):
-            raise ValueError(f"select must be a function of a leaf's path, got {_checks.shown(select)}.")
+        _checks.function("select", select, "path")
         leaves, _ = jax.tree_util.tree_flatten_with_path(self._unravel(self.theta))
         paths = [jax.tree_util.keystr(path) for path, _ in leaves]
         chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]

@@ -1,4 +1,4 @@
-"""Whether a call ended as it should: in a finite result, in one that is marked, or in an error that names an argument."""
+"""Whether a call ended as it should: a finite result, one that is marked, or an error that names an argument."""
 
 import dataclasses
 import math
@@ -18,7 +18,8 @@ from hostile.values import OwnError
 import principalflow as pf
 
 SECONDS = 60
-_ERRORS = (ValueError, FileNotFoundError, pf.runs.RunError, pf.data.DataError)
+# RunError, and as PyTorch has it what `principalflow.torch` raises, are RuntimeErrors; DataError is an OSError.
+_ERRORS = (ValueError, RuntimeError, OSError)
 _SOURCE = str(Path(pf.__file__).parent)
 # Beyond these an ordinary formula leaves the numbers of its precision.
 _LARGE, _SMALL = 1e18, 1e-18
@@ -71,7 +72,7 @@ def _is_own(error: BaseException) -> bool:
 def is_marked(result: Any) -> bool:
     """Whether a result, or one within it, says that it is not what was asked for."""
     if isinstance(result, Mapping) or hasattr(result, "columns"):
-        statuses = result["status"] if "status" in result else ()
+        statuses = result.get("status", ())
         return "events" in result or any(status != "completed" for status in statuses)
     if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
         return any(map(is_marked, result))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import optax
 from jax import lax
 
 import principalflow as pf
@@ -33,6 +34,8 @@ CUBIC = pf.Objective(lambda p: jnp.sum(p**2) / 2 + jnp.sum(p**3) / 30, jnp.array
 THETA = np.array([0.1, 0.5, -0.3])
 
 NOTHINGS = (None, "", "abc", b"1", object(), {}, [], (), int, len, np.random.default_rng(0))
+
+_NOT_CALLED = tuple(value for value in NOTHINGS if not callable(value))
 
 NUMBERS = (
     *(float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 5e-324, -0.0, 0, 0.1, 1, -1, 3, 1e30),
@@ -108,7 +111,7 @@ PARAMETERS = (
     ),
     *(dict(PARAMS, b=np.array("x")), dict(PARAMS, b=np.float32(0.1)), dict(PARAMS, b=0.1), dict(PARAMS, extra=None)),
     *(dict(PARAMS, extra="name"), dict(PARAMS, extra=np.ones(2)), {"w": PARAMS["w"]}, dict(PARAMS, w=jnp.ones(3))),
-    *(jax.tree.map(lambda leaf: leaf.astype(dtype), PARAMS) for dtype in (jnp.float16, jnp.bfloat16, jnp.float32)),
+    *(optax.tree.cast(PARAMS, dtype) for dtype in (jnp.float16, jnp.bfloat16, jnp.float32)),
     *(
         jax.tree.map(lambda leaf: np.asarray(leaf).astype(ml_dtypes.float8_e4m3fn), PARAMS),
         jax.tree.map(np.asarray, PARAMS),
@@ -197,12 +200,15 @@ LOSSES = (
     lambda params, batch: _first_derivative_only(params),
     lambda params, batch: jnp.abs(_total(params)),
     lambda params, batch: lax.stop_gradient(_square(params)),
-    *(_raises, _branches, _loops, _calls_back, jax.jit(mean_square), mean_square, *NOTHINGS),
+    *(_raises, _branches, _loops, _calls_back, jax.jit(mean_square), mean_square, *_NOT_CALLED),
 )
+
+# The same as functions of the parameters alone.
+VALUE_FUNCTIONS = tuple((lambda params, loss=loss: loss(params, DATA)) if callable(loss) else loss for loss in LOSSES)
 
 FUNCTIONS = (
     *(lambda z: z, jnp.sqrt, jnp.log, lambda z: 1 / (z - z), lambda z: z[0], lambda z: None, lambda z: "abc"),
-    *(lambda z: z.astype(int), np.exp, lambda z: jnp.exp(1e3 * z), lambda: 1, _raises, *NOTHINGS),
+    *(lambda z: z.astype(int), lambda z: jnp.exp(1e3 * z), lambda: 1, _raises, *_NOT_CALLED),
 )
 
 OBJECTIVES = (SMALL, CHUNKED, CUBIC, mean_square, pf.Objective, *NOTHINGS)
