@@ -205,7 +205,8 @@ class Objective(eqx.Module):
                    [-400.,  200.]], dtype=float64)
         """
         theta = self.flat("theta", theta)
-        _checks.fits("theta", theta.size**2 * theta.itemsize, f"a Hessian of {theta.size} x {theta.size} numbers")
+        size = theta.size
+        _checks.fits("theta", 2 * size**2 * theta.itemsize, f"a Hessian and an identity of {size} x {size} numbers")
         with _loss.needs("loss", _loss.PRODUCTS):
             return _hessian(self, theta)
 
@@ -439,6 +440,7 @@ def _product(product: Callable[[Vector], Vector], theta: Vector, v: _checks.Numb
     v = _checks.inexact("v", v, theta.dtype)
     if v.shape != theta.shape:
         raise ValueError(f"v must have shape {theta.shape}, got {v.shape}.")
-    if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
-        return lax.complex(*(product(part.astype(theta.dtype)) for part in (v.real, v.imag)))
-    return product(v.astype(theta.dtype))
+    with _loss.needs("loss", _loss.PRODUCTS):
+        if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
+            return lax.complex(*(product(part.astype(theta.dtype)) for part in (v.real, v.imag)))
+        return product(v.astype(theta.dtype))

@@ -7,6 +7,7 @@ from hostile.values import (
     CUBIC,
     DATA,
     DATAS,
+    FEW_FLOWS,
     FLOWS,
     INDICES,
     LOSSES,
@@ -152,7 +153,7 @@ DYNAMICS = [
         "Record",
         _recorded,
         dict(every=1, k=2, tol=1e-2, flow=None, steps=2),
-        dict(every=NUMBERS, k=NUMBERS, tol=NUMBERS, flow=FLOWS, steps=NUMBERS),
+        dict(every=NUMBERS, k=NUMBERS, tol=NUMBERS, flow=FEW_FLOWS, steps=NUMBERS),
     ),
     Call(
         "Record.start",
@@ -228,6 +229,7 @@ DYNAMICS = [
             saves=(*NUMBERS, *VECTORS),
             max_steps=NUMBERS,
         ),
+        names=("index",),
     ),
     Call(
         "integrate (euler)",
@@ -252,7 +254,7 @@ DYNAMICS = [
             PLACE,
             h=NUMBERS,
             steps=NUMBERS,
-            flows=(*FLOWS, *([flow] for flow in FLOWS[-8:]), dict(a=FLOWS[0]), {1: FLOWS[0]}, 2 * [FLOWS[0]]),
+            flows=(*FEW_FLOWS, *([flow] for flow in FLOWS[-8:]), dict(a=FLOWS[0]), {1: FLOWS[0]}, 2 * [FLOWS[0]]),
             rtol=NUMBERS,
             max_steps=NUMBERS,
             kinds=(*WORDS, "local", ["local", "local"], [None], [1], ["LOCAL"], ["global", "hvp"]),

@@ -225,6 +225,9 @@ FLOWS = (
     *(pf.flows.IGR(1e30), pf.flows.NegativeGradient, pf.flows.IGR, *NOTHINGS),
 )
 
+# For functions that compile much for each flow.
+FEW_FLOWS = (*FLOWS[:3], *FLOWS[-13:])
+
 WORDS = (
     "",
     "hvp",

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Inexact, PyTree
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow.objective import Objective, Vector, as_objective
 
 
@@ -57,7 +57,9 @@ def compiled(field: Callable) -> Callable:
 
     @wraps(field)
     def checked(self: Flow, objective: Objective, state: _checks.Numbers) -> Vector:
-        return jitted(self, objective, as_objective(objective).flat("theta", state))
+        theta = as_objective(objective).flat("theta", state)
+        with _loss.needs("loss", _loss.PRODUCTS):
+            return jitted(self, objective, theta)
 
     return checked
 
