@@ -89,8 +89,8 @@ def global_drift(
 def _accumulated(
     objective: Objective, theta: _checks.Numbers, h: float, steps: int, flow: Flow | None, rtol: float
 ) -> np.ndarray:
-    flow = NegativeGradient() if flow is None else as_flow(flow)
-    table = compare(objective, theta, h, steps, [flow], rtol, kinds=["global"])
+    followed = NegativeGradient() if flow is None else as_flow(flow)
+    table = compare(objective, theta, h, steps, [followed], rtol, kinds=["global"])
     drift = np.asarray(table["error"])
     if np.any(np.isnan(drift)):
         first = int(np.argmax(np.isnan(drift)))

@@ -237,8 +237,8 @@ class Monitor(Watch):
             2021).
 
     Raises:
-        ValueError: For what is no objective, k or every below 1, a tol or budget not above 0, a momentum that isn't in
-            [0, 1), or a `to` that can't be written to.
+        ValueError: For what is no objective or one of half precision, k or every below 1, a tol or budget not above 0,
+            a momentum that isn't in [0, 1), or a `to` that can't be written to.
 
     Example:
         >>> import jax.numpy as jnp
@@ -265,6 +265,7 @@ class Monitor(Watch):
         momentum: float = 0.0,
     ):
         self._objective = as_objective(objective)
+        _checks.single_or_double("objective.theta", objective.theta)
         self._take = Record(k=k, tol=tol).start(objective)
         self._own_threshold = Threshold.of(_checks.fraction("momentum", momentum))
         super().__init__(every, budget, to, dict(k=k, tol=tol, momentum=momentum, parameters=objective.theta.size))
@@ -311,14 +312,20 @@ def _rate(learning_rate: Any) -> float:
 def _flat(objective: Objective, params: PyTree) -> Vector:
     """Returns parameters of the objective's structure as its flat vector, finite or not."""
     if getattr(params, "shape", None) == objective.theta.shape:
-        return objective.flat("params", params)
+        return _in_its_dtype(objective, objective.flat("params", params))
     given, wanted = _leaves(params), _leaves(objective.unravel(objective.theta))
     for path in [*wanted, *given]:
         needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
         if needed != got:
             where = path or "the root"
             raise ValueError(f"params must have the objective's structure: at {where} it has {needed}, got {got}.")
-    return jnp.concatenate([jnp.ravel(given[path]).astype(objective.theta.dtype) for path in wanted])
+    return _in_its_dtype(objective, jnp.concatenate([jnp.ravel(given[path]) for path in wanted]))
+
+
+def _in_its_dtype(objective: Objective, theta: Vector) -> Vector:
+    if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(objective.theta):
+        raise ValueError(f"params must be real, as the objective's are, got {theta.dtype}.")
+    return theta.astype(objective.theta.dtype)
 
 
 def _leaves(params: PyTree) -> dict[str, Any]:

@@ -262,11 +262,10 @@ def _save_times(time: float, saves, theta: Array) -> np.ndarray:
     try:
         times = np.asarray(saves, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"saves must be a whole number or times, got {_checks.shown(saves)}.") from error
+        raise ValueError(f"saves must be times, or how many, got {_checks.shown(saves)}.") from error
     ordered = times.ndim == 1 and times.size > 0 and bool(np.all(np.diff(times) >= 0))
     if not ordered or not (times[0] >= 0 and times[-1] <= time):
-        given = _checks.shown(saves)
-        raise ValueError(f"saves must be a whole number, or increasing times from 0 to time={time}, got {given}.")
+        raise ValueError(f"saves must be increasing times from 0 to time={time}, got {_checks.shown(saves)}.")
     return times
 
 
