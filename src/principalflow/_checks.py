@@ -147,10 +147,12 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
 def array_of_numbers(name: str, value: Any) -> Array:
     """Returns `value` as an array of numbers or truth values."""
     try:
+        if any(isinstance(leaf, str | bytes) for leaf in jax.tree.leaves(value)):
+            raise TypeError("text")  # which JAX would try to read as the name of a dtype
         return jnp.asarray(value)
     except OverflowError as error:
         raise ValueError(f"{name} must hold numbers within the range of JAX's, got {shown(value)}.") from error
-    except (TypeError, ValueError, SyntaxError) as error:  # the last for some strings
+    except (TypeError, ValueError) as error:
         dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
         raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}{dtype}.") from error
 

@@ -127,7 +127,8 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
     middle = thetas.mean(0) if origin is None else _in_double_precision("origin", origin)[0]
     if middle.shape != thetas[0].shape:
         raise ValueError(f"origin must be a vector of {thetas.shape[1]} parameters, got the shape {middle.shape}.")
-    offsets = thetas - middle
+    with np.errstate(over="ignore"):
+        offsets = thetas - middle
     extent = float(np.max(np.abs(offsets)))
     if not np.isfinite(extent):
         raise ValueError("thetas must lie within the range of numbers from the origin; their distances do not.")

@@ -60,6 +60,8 @@ def _of_error(error: Exception, names: set[str]) -> str:
     if not raised_in.startswith(_SOURCE):
         return f"raw: {type(error).__name__} from {raised_in}: {_short(error)}"
     text = str(error).split("JAX says")[0]  # a reason may be quoted, below a name of ours
+    if isinstance(error, pf.runs.RunError | pf.data.DataError):
+        return ""  # they name the folder or the file
     named = set(re.findall(r"[A-Za-z_]\w*", text))
     return "" if named & names else f"unnamed: {_short(error)}"
 

@@ -18,7 +18,7 @@ from hostile.values import (
 
 import principalflow as pf
 
-_TEXTS = ("", "abc", "mlp", None, 1, b"a", [], {}, object(), float("nan"), "a" * 300, "\0", "/", ".", "~")
+_TEXTS = ("", "abc", "mlp", None, 1, b"a", [], {}, object(), float("nan"), "a" * 300, "\0")
 _KEYS = (jax.random.key(0), jax.random.PRNGKey(0), *NOTHINGS, 0, 1.5, np.ones(2, np.uint32))
 _DTYPES = (None, float, "float32", jnp.float16, int, bool, complex, "abc", object, str, *NUMBERS[:3], b"f4")
 _SHAPES = ((), (4,), (8, 8, 1), (8, 8), (0, 8, 1), (-1,), (2**63, 2, 2), (10**30,), (1.5,), ("a",), *NUMBERS, *NOTHINGS)
@@ -105,8 +105,7 @@ def _in_folder(function):
             Path(folder, "table.csv").write_text("a,b\n" + "1.5,x\n2.5,y\n" * 5)
             with pf.runs.create(Path(folder, "run"), {"seed": 0}) as run:
                 run.append({"step": 0, "loss": 2.5}, {"step": 1, "loss": 1.5})
-            inside = isinstance(path, str) and not path.startswith(("/", "~")) and "\0" not in path
-            return function(Path(folder, path) if inside else path, folder=Path(folder), **arguments)
+            return function(Path(folder, path) if isinstance(path, str) else path, folder=Path(folder), **arguments)
 
     return call
 
