@@ -124,3 +124,10 @@ def test_a_comparison_beyond_memory_is_refused_beforehand(monkeypatch):
     monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
     with pytest.raises(ValueError, match="steps asks for 100000001 iterates of 2 parameters"):
         pf.compare(pf.functions.banana(), START, H, 10**8, pf.flows.IGR(H))
+
+
+def test_where_descent_does_not_move_the_missing_relative_error_is_explained():
+    table = pf.compare(pf.functions.banana(), [1.0, 1.0], H, 1, pf.flows.IGR(H))
+    assert list(table["error"]) == [0.0, 0.0]
+    assert np.all(np.isnan(table["relative_error"]))
+    assert set(table["status"]) == {"descent doesn't move"}

@@ -3,17 +3,23 @@
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from hostile.call import AT, BOWL, PLACE, SELECTS, Call
+from hostile.call import AT, PLACE, SELECTS, Call
 from hostile.values import (
     BLOCKS,
+    COMPARISON,
     CUBIC,
+    EIGENPAIRS,
     FEW_FLOWS,
     FLOWS,
     FUNCTIONS,
+    LANDSCAPE,
     MATRICES,
     NOTHINGS,
     NUMBERS,
     OBJECTIVES,
+    OTHER_EIGENPAIRS,
+    PLANE,
+    RECORDS,
     THETA,
     VECTORS,
     WORDS,
@@ -26,24 +32,21 @@ def _landscape(objective, plane, reach, points, together):
     return pf.landscape.evaluate(objective, plane, reach, points, together)
 
 
-_PLANE = pf.landscape.random(CUBIC, seed=1)
 _PLANES = (
-    _PLANE,
-    _PLANE._replace(origin=np.ones(2)),
-    _PLANE._replace(origin=np.full(3, np.nan)),
-    _PLANE._replace(directions=np.ones((2, 2))),
-    _PLANE._replace(directions=np.ones(3)),
-    _PLANE._replace(directions=np.full((3, 2), np.nan)),
-    _PLANE._replace(directions=np.array([["a"] * 2] * 3)),
-    _PLANE._replace(directions=None),
-    _PLANE._replace(points=np.ones((2, 1))),
-    _PLANE._replace(points=np.full((2, 2), np.nan)),
-    _PLANE._replace(points=None),
-    tuple(_PLANE),
+    PLANE,
+    PLANE._replace(origin=np.ones(2)),
+    PLANE._replace(origin=np.full(3, np.nan)),
+    PLANE._replace(directions=np.ones((2, 2))),
+    PLANE._replace(directions=np.ones(3)),
+    PLANE._replace(directions=np.full((3, 2), np.nan)),
+    PLANE._replace(directions=np.array([["a"] * 2] * 3)),
+    PLANE._replace(directions=None),
+    PLANE._replace(points=np.ones((2, 1))),
+    PLANE._replace(points=np.full((2, 2), np.nan)),
+    PLANE._replace(points=None),
+    tuple(PLANE),
     *NOTHINGS,
 )
-_EIGENPAIRS = pf.spectrum.top_eigenpairs(CUBIC, THETA, 2)
-_OTHERS = pf.spectrum.top_eigenpairs(pf.functions.banana(), [1.0, 1.0], 1)
 
 ANALYSIS = [
     Call(
@@ -53,7 +56,7 @@ ANALYSIS = [
         dict(
             PLACE,
             k=NUMBERS,
-            guess=(*BLOCKS, _EIGENPAIRS, _OTHERS),
+            guess=(*BLOCKS, EIGENPAIRS, OTHER_EIGENPAIRS),
             tol=NUMBERS,
             which=WORDS,
             cover=NUMBERS,
@@ -67,7 +70,7 @@ ANALYSIS = [
         dict(product=lambda V: 2 * V, guess=np.eye(3), k=1, tol=1e-3, which="largest", cover=None, max_products=100),
         dict(
             product=(*FUNCTIONS, lambda V: V * np.nan, lambda V: V[:2], lambda V: V.tolist(), lambda V: np.triu(V)),
-            guess=(*BLOCKS, _EIGENPAIRS, _OTHERS),
+            guess=(*BLOCKS, EIGENPAIRS, OTHER_EIGENPAIRS),
             k=NUMBERS,
             tol=NUMBERS,
             which=WORDS,
@@ -97,7 +100,7 @@ ANALYSIS = [
         "stability.analyse",
         pf.stability.analyse,
         dict(AT, h=0.1, k=2, guess=None, tol=1e-3),
-        dict(PLACE, h=NUMBERS, k=NUMBERS, guess=(*BLOCKS, _EIGENPAIRS, _OTHERS), tol=NUMBERS),
+        dict(PLACE, h=NUMBERS, k=NUMBERS, guess=(*BLOCKS, EIGENPAIRS, OTHER_EIGENPAIRS), tol=NUMBERS),
     ),
     Call(
         "stability.predict_projection",
@@ -159,7 +162,7 @@ ANALYSIS = [
     Call(
         "landscape.evaluate",
         _landscape,
-        dict(objective=CUBIC, plane=_PLANE, reach=None, points=3, together=8),
+        dict(objective=CUBIC, plane=PLANE, reach=None, points=3, together=8),
         dict(objective=OBJECTIVES, plane=_PLANES, reach=NUMBERS, points=NUMBERS, together=NUMBERS),
         is_formula=True,
     ),
@@ -177,9 +180,6 @@ def _drawn(function):
 
 
 _BANANA = pf.functions.banana()
-_TABLE = pf.compare(CUBIC, THETA, 0.1, 2, [pf.flows.IGR(0.1)], rtol=1e-4)
-_RECORDED = pf.descend(BOWL, THETA, 0.1, 2, record=pf.Record(k=1), progress=False)
-_FOUND = pf.landscape.evaluate(CUBIC, _PLANE, points=3)
 
 PICTURES = [
     Call(
@@ -204,9 +204,9 @@ PICTURES = [
     Call(
         "plot.errors",
         _drawn(pf.plot.errors),
-        dict(table=_TABLE, kind="global", relative=False),
+        dict(table=COMPARISON, kind="global", relative=False),
         dict(
-            table=(_TABLE[:0], _TABLE.drop(columns="kind"), dict(_TABLE), *NOTHINGS),
+            table=(COMPARISON[:0], COMPARISON.drop(columns="kind"), dict(COMPARISON), *NOTHINGS),
             kind=(*WORDS, "local"),
             relative=WORDS,
         ),
@@ -214,12 +214,12 @@ PICTURES = [
     Call(
         "plot.landscape",
         _drawn(pf.plot.landscape),
-        dict(found=_FOUND, surface=False),
+        dict(found=LANDSCAPE, surface=False),
         dict(
             found=(
-                _FOUND._replace(losses=_FOUND.losses * np.nan),
-                _FOUND._replace(losses=np.ones(2)),
-                tuple(_FOUND),
+                LANDSCAPE._replace(losses=LANDSCAPE.losses * np.nan),
+                LANDSCAPE._replace(losses=np.ones(2)),
+                tuple(LANDSCAPE),
                 *NOTHINGS,
             ),
             surface=(True, *WORDS[:4]),
@@ -228,7 +228,7 @@ PICTURES = [
     Call(
         "plot.stability",
         _drawn(pf.plot.stability),
-        dict(records=_RECORDED),
-        dict(records=(_RECORDED.records, _RECORDED.records[:0], _RECORDED.records[["step"]], _TABLE, *NOTHINGS)),
+        dict(records=RECORDS),
+        dict(records=(RECORDS, RECORDS[:0], RECORDS[["step"]], COMPARISON, *NOTHINGS)),
     ),
 ]

@@ -6,12 +6,12 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hostile.call import BOWL, Call
+from hostile.call import Call
 from hostile.values import (
     MATRICES,
     NOTHINGS,
     NUMBERS,
-    THETA,
+    RECORDS,
     VECTORS,
     WORDS,
 )
@@ -238,7 +238,7 @@ RUNS = [
         _in_folder(lambda path, folder, runs, title: pf.report.write(runs, path, title)),
         dict(
             path="new.html",
-            runs={"a": pf.descend(BOWL, THETA, 0.1, 2, record=pf.Record(k=1), progress=False).records},
+            runs={"a": RECORDS},
             title=None,
         ),
         dict(path=("file/below", "new"), runs=(*_CONFIGS, *_ROWS), title=_TEXTS),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import optax
+import pandas
 from jax import lax
 
 import principalflow as pf
@@ -32,6 +33,28 @@ SMALL = pf.Objective(mean_square, PARAMS, DATA)
 CHUNKED = pf.Objective(mean_square, PARAMS, DATA, chunk=3)
 CUBIC = pf.Objective(lambda p: jnp.sum(p**2) / 2 + jnp.sum(p**3) / 30, jnp.array([0.5, -0.3, 0.1]))
 THETA = np.array([0.1, 0.5, -0.3])
+
+# What functions return, made by hand: to compute it would take seconds before any test.
+PLANE = pf.landscape.Plane(jnp.asarray(THETA), jnp.eye(3, 2), np.zeros((0, 2)), 1.0)
+LANDSCAPE = pf.landscape.Landscape(PLANE, (np.arange(3.0), np.arange(3.0)), np.arange(9.0).reshape(3, 3))
+EIGENPAIRS, OTHER_EIGENPAIRS = (
+    pf.spectrum.Eigenpairs(np.ones(1), jnp.eye(size, 1), np.zeros(1), 1, True, "largest", "dense", jnp.eye(size, 2))
+    for size in (3, 2)
+)
+COMPARISON = pandas.DataFrame(
+    dict(
+        flow="IGR",
+        step=[1, 2],
+        kind=["local", "global"],
+        error=0.1,
+        relative_error=0.1,
+        evaluations=7,
+        status="completed",
+    )
+)
+_RECORDED = "step learning_rate loss loss_change relative_progress drift_estimate eigenvalue_0 coefficient_0_real"
+_RECORDED += " next_projection_0 next_projection_0_ngf next_projection_0_igr next_projection_0_pf"
+RECORDS = pandas.DataFrame({name: [0.5, 1.5] for name in _RECORDED.split()})
 
 NOTHINGS = (None, "", "abc", b"1", object(), {}, [], (), int, len, np.random.default_rng(0))
 

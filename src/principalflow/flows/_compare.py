@@ -15,6 +15,8 @@ from principalflow.objective import Objective, as_objective
 
 Kind = Literal["local", "global"]
 
+_AT_REST = "descent doesn't move"
+
 
 def compare(
     objective: Objective,
@@ -46,7 +48,8 @@ def compare(
         One row per flow, step and kind of error, as a pandas DataFrame, or as a dict of columns where
         pandas isn't installed: `flow`, `step`, `kind`, `error`, `relative_error` (over the length of
         descent's step; below `rtol` it is the solver's own), `evaluations` (of the field, for this step),
-        `status`. Where descent or the flow ended early the error is NaN and `status` says why.
+        `status`. Where descent or the flow ended early the error is NaN, and where descent doesn't move the relative
+        error; `status` says why.
 
     Raises:
         ValueError: As `descend` and `integrate` do, for what are no flows, two flows of one name, or unknown kinds.
@@ -86,7 +89,8 @@ def compare(
             solution, state = solve(flow, objective, state, times, finest, atol, solver, None, max_steps, rtol)
             reached = len(solution.thetas) == 2
             error = float(jnp.linalg.norm(solution.thetas[1] - path.thetas[n])) if reached else np.nan
-            yield n, kind, error, error / length if length else np.nan, solution.evaluations, solution.status
+            relative, status = (error / length, solution.status) if length else (np.nan, _AT_REST)
+            yield n, kind, error, relative, solution.evaluations, status if reached else solution.status
             ended = None if reached or kind == "local" else solution.status
 
     rows = [(name, *row) for name, flow in named.items() for kind in kinds for row in follow(flow, kind)]
