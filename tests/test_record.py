@@ -180,5 +180,5 @@ def test_a_record_takes_any_numbers_for_theta(theta):
 
 
 def test_a_record_of_what_is_no_objective_is_refused():
-    with pytest.raises(ValueError, match="objective must be a principalflow.Objective"):
+    with pytest.raises(ValueError, match=r"objective must be a principalflow.Objective"):
         pf.Record().start("banana")
