@@ -71,3 +71,9 @@ def test_an_index_beyond_the_parameters_is_refused():
 def test_complex_parameters_are_refused():
     with pytest.raises(ValueError, match="theta must be real"):
         pf.flows.FlippedDirection().field(pf.functions.banana(), [1.0 + 1j, 1.0])
+
+
+def test_options_may_be_any_whole_and_real_numbers():
+    bowl = pf.functions.quadratic(np.diag([1.0, 2.0, 3.0]))
+    flow = pf.flows.FlippedDirection(np.uint8(2), rtol=jnp.array(0.1), max_products=np.int64(9))
+    np.testing.assert_allclose(flow.field(bowl, [1.0, 1.0, 1.0]), [1.0, -2.0, -3.0])

@@ -1,5 +1,7 @@
 """The gradient flow with one eigendirection turned round."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -41,13 +43,11 @@ class FlippedDirection(Flow):
         Array([-1.,  3.], dtype=float64)
     """
 
-    index: int = eqx.field(static=True, default=0)
-    rtol: float = eqx.field(static=True, default=1e-6)
-    max_products: int = eqx.field(static=True, default=60)
+    index: int = eqx.field(static=True, default=0, converter=partial(_checks.whole, "index", least=0))
+    rtol: float = eqx.field(static=True, default=1e-6, converter=partial(_checks.positive, "rtol"))
+    max_products: int = eqx.field(static=True, default=60, converter=partial(_checks.whole, "max_products", least=1))
 
     def __check_init__(self):
-        _checks.whole("index", self.index, least=0)
-        _checks.positive("rtol", self.rtol)
         _checks.whole("max_products", self.max_products, least=self.index + 1)
 
     def field(self, objective: Objective, state: Vector) -> Vector:
