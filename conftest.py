@@ -24,7 +24,8 @@ QUICK_COMPILATION = (
 os.environ["XLA_FLAGS"] = " ".join((*QUICK_COMPILATION, os.environ.get("XLA_FLAGS", "")))
 jax.config.update("jax_enable_x64", True)
 matplotlib.use("agg")
-settings.register_profile("compiling", deadline=None)  # the first example of a test compiles
+# The first example of a test compiles. Where a change is judged, the same examples must be tried each time.
+settings.register_profile("compiling", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("compiling")
 
 collect_ignore = [] if find_spec("torch") else ["src/principalflow/torch"]

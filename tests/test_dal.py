@@ -502,6 +502,11 @@ def test_a_gradient_that_is_not_finite_is_skipped_if_asked_for(options):
         (dict(weight_decay=-1), "weight_decay must be"),
         (dict(factor=optax.linear_schedule(0, 1, 5)), r"inject_hyperparams\(pf.dal\)\(factor=...\)"),
         (dict(curvature="exact"), "curvature must be one of 'hvp', 'finite_difference', got 'exact'"),
+        (dict(factor=10**400), "factor must be within the range of floating-point numbers"),
+        (dict(power=np.ones(2)), r"power must be one real number, got float64\(2,\)"),
+        (dict(factor=np.array("x")), "factor must be one real number"),
+        (dict(per_parameter="no"), "per_parameter must be True or False, got 'no'"),
+        (dict(skip_nonfinite=None), "skip_nonfinite must be True or False"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -510,6 +515,14 @@ def test_bad_options_are_refused(options, message):
 
 
 X = jnp.ones(2)
+
+
+@jax.custom_vjp
+def square(x):
+    return jnp.sum(x**2)
+
+
+square.defvjp(lambda x: (square(x), x), lambda x, ct: (2 * ct * x,))
 
 
 @pytest.mark.parametrize(
@@ -526,6 +539,18 @@ X = jnp.ones(2)
         (dict(value_fn=jnp.ones(())), "value_fn must be a function"),
         (dict(value_fn=lambda x: x), "must return one number"),
         (dict(value_fn=lambda x: (jnp.sum(x), x)), "must return one number"),
+        (dict(value_fn=lambda x: jnp.sum(x) > 0), "value_fn must return one number, the real loss"),
+        (dict(value_fn=lambda x: jnp.sum(x) + 1j), "value_fn must return one number, the real loss"),
+        (dict(value_fn=lambda x: "loss"), "value_fn must return one number, the real loss.* got str"),
+        (dict(curvature_fn=lambda x: None), "curvature_fn must return one number, the real loss"),
+        (dict(value_fn=lambda: 1.0), "value_fn must be a function of params, got one that takes"),
+        (dict(value_fn=lambda x: jnp.ones(2) @ jnp.ones(3)), "value_fn can't be evaluated at these params. JAX says"),
+        (dict(value_fn=lambda x: square(x) ** 2), "value_fn must have Hessian products, .* has none. JAX says"),
+        (dict(value_fn=jnp.sum, params=jnp.ones(3)), "params must be a tree like the updates"),
+        (dict(value_fn=jnp.sum, params={"x": X}), "params must be a tree like the updates"),
+        (dict(value_fn=jnp.sum, params=["a"]), "params must be a tree like the updates"),
+        (dict(value_fn=jnp.sum, params=jnp.ones(2, int)), "params must be real floating-point numbers .* got int"),
+        (dict(value_fn=jnp.sum, all_params=jnp.ones(3)), "all_params must be a tree like the updates"),
     ],
 )
 def test_bad_arguments_of_update_are_refused(arguments, message):
@@ -558,3 +583,39 @@ def test_a_finite_difference_in_half_precision_is_refused(dtype):
 def test_parameters_that_are_not_real_are_refused(dtype):
     with pytest.raises(ValueError, match="params must be real"):
         pf.dal().init(jnp.ones(2, dtype))
+
+
+@pytest.mark.parametrize(
+    ("updates", "message"),
+    [
+        ("abc", "updates must be real floating-point numbers .* got str"),
+        (X * 1j, "updates must be real floating-point numbers .* got complex128"),
+        (np.array([1.0, None]), "updates must be real floating-point numbers"),
+        ({"x": X}, "(updates|params) must be a tree like"),
+        (jnp.ones(3), "(updates|params) must be a tree like"),
+    ],
+)
+@pytest.mark.parametrize("per_parameter", [False, True])
+def test_gradients_unlike_the_parameters_are_refused(updates, message, per_parameter):
+    tx = pf.dal(per_parameter=per_parameter)
+    with pytest.raises(ValueError, match=message):
+        tx.update(updates, tx.init(X), X, value_fn=jnp.sum)
+
+
+@pytest.mark.parametrize("make", [pf.dal, pf.scale_by_dal])
+def test_a_state_of_another_optimiser_is_refused(make):
+    with pytest.raises(ValueError, match="state must be what init or the last update returned, got a tuple"):
+        make().update(X, (), X, value_fn=jnp.sum)
+
+
+def test_eight_bits_are_refused():
+    with pytest.raises(ValueError, match="params must be real floating-point numbers of at least 16 bits"):
+        pf.dal().init(jnp.ones(2, jnp.float8_e4m3fn))
+
+
+def test_parameters_may_be_plain_floats():
+    loss = lambda p: 2 * p["x"] ** 2  # noqa: E731
+    tx = pf.dal()
+    params = {"x": 3.0}
+    updates, _ = tx.update(jax.grad(loss)(params), tx.init(params), params, value_fn=loss)
+    np.testing.assert_allclose(updates["x"], -6.0)

@@ -39,6 +39,16 @@ def test_no_steps_give_the_start_alone():
         (dict(h=np.inf), "h must be a finite number above 0"),
         (dict(h="fast"), "h must be a real number, got 'fast'"),
         (dict(h=1j), "h must be a real number"),
+        (dict(h=10**400), "h must be within the range of floating-point numbers, got 1000.*characters"),
+        (dict(h=1e308), r"h must be a learning rate from 1e-100 to 1e\+100, got 1e\+308"),
+        (dict(h=5e-324), "h must be a learning rate from 1e-100"),
+        (dict(h=np.bool_(True)), "h must be a real number"),
+        (dict(h=[0.1]), r"h must be a real number, got \[0.1\]"),
+        (dict(steps=10**30), "steps must be a whole number of at most 2147483647, got 10000"),
+        (dict(theta=[10**400, 0]), "theta must hold numbers within the range of JAX's"),
+        (dict(theta=[None, 1.0]), "theta must be an array of numbers"),
+        (dict(objective="banana"), "objective must be a principalflow.Objective"),
+        (dict(record=pf.Record), "record must be a principalflow.Record"),
         (dict(steps=-1), "steps must be a whole number of at least 0, got -1"),
         (dict(steps=2.5), "steps must be a whole number"),
         (dict(theta=[1.0, np.inf]), "theta must be finite, but 1 of its 2 entries are not"),
@@ -46,11 +56,28 @@ def test_no_steps_give_the_start_alone():
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
+    good = {"objective": pf.functions.banana(), "theta": [1.0, 1.0], "h": 0.1, "steps": 2}
     with pytest.raises(ValueError, match=message):
-        pf.descend(pf.functions.banana(), **({"theta": [1.0, 1.0], "h": 0.1, "steps": 2} | arguments))
+        pf.descend(**(good | arguments))
 
 
 def test_a_start_without_a_finite_loss_is_refused():
     objective = pf.Objective(lambda p: jnp.sum(jnp.log(p)), jnp.ones(1))
     with pytest.raises(ValueError, match="theta must have a finite loss"):
         pf.descend(objective, [-1.0], h=0.1, steps=1)
+
+
+def test_a_run_beyond_memory_is_refused_beforehand(monkeypatch):
+    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**30)
+    message = (
+        r"steps asks for 100000001 iterates of 2 parameters, which take 2.24 GiB of memory where 1 GiB are available"
+    )
+    for record in (None, pf.Record()):
+        with pytest.raises(ValueError, match=message):
+            pf.descend(pf.functions.banana(), [1.0, 1.0], h=0.001, steps=10**8, record=record)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_descent_in_half_precision_stays_in_it(dtype):
+    objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(2, dtype))
+    assert pf.descend(objective, objective.theta, h=0.1, steps=2).thetas.dtype == dtype

@@ -83,9 +83,19 @@ def test_momentum_drift_without_momentum_is_that_of_descent():
         (dict(velocity=NETWORK.theta * jnp.nan), "velocity must be finite"),
         (dict(theta=NETWORK.theta * jnp.nan), "theta must be finite"),
         (dict(curvature="exact"), "curvature must be one of"),
+        (dict(h=1e308), "h must be a learning rate from"),
+        (dict(h=10**400), "h must be within the range of floating-point numbers"),
+        (dict(velocity=np.array(["a"] * NETWORK.theta.size)), "velocity must be an array of numbers"),
+        (dict(objective=None), "objective must be a principalflow.Objective"),
     ],
 )
 def test_bad_input_is_refused(changes, message):
     good = dict(objective=NETWORK, theta=NETWORK.theta, velocity=jnp.zeros_like(NETWORK.theta), h=0.1, decay=0.9)
     with pytest.raises(ValueError, match=message):
         pf.drift.momentum(**(good | changes))
+
+
+@pytest.mark.parametrize("flow", ["", [], 0, "ngf", pf.flows.NegativeGradient])
+def test_what_is_no_flow_is_not_taken_for_the_gradient_flow(flow):
+    with pytest.raises(ValueError, match="flow must be a flow"):
+        pf.drift.per_iteration(NETWORK, NETWORK.theta, h=0.1, flow=flow)

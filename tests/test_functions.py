@@ -42,6 +42,10 @@ def test_the_same_function_once_more_does_not_compile_again(problem):
         ([[1.0, 2.0], [0.0, 1.0]], None, "A must be symmetric"),
         ([[np.nan]], None, "A must be finite"),
         ([[1.0]], [1.0, 2.0], r"b must have shape \(1,\)"),
+        ([[1.0]], [1j], "b must be real where A is real, got dtype complex128"),
+        ([["1"]], None, "A must be an array of numbers"),
+        ([[10**400]], None, "A must hold numbers within the range of JAX's"),
+        (np.eye(2, dtype=jnp.float8_e4m3fn), None, "A must be of float16 or wider"),
     ],
 )
 def test_a_bad_quadratic_is_named(A, b, message):

@@ -125,6 +125,22 @@ def test_the_grid_reaches_a_fifth_beyond_the_points():
     np.testing.assert_allclose(axis[[0, -1]], [-0.8, 4.8])
 
 
+LINE = landscape.through([[0.0, 0.0, 0.0], [4.0, 0.0, 0.0]], dimensions=1)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e200])
+def test_what_a_plane_explains_does_not_depend_on_the_scale(scale):
+    path = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0]])
+    expected = landscape.through(path, dimensions=1).explained
+    assert landscape.through(scale * path, dimensions=1).explained == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_grid_beyond_memory_is_refused_beforehand(monkeypatch):
+    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
+    with pytest.raises(ValueError, match=r"points asks for a grid of 100000000 points, which take 3.73 GiB"):
+        landscape.evaluate(BOWL, landscape.random(BOWL), points=10**4)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -137,6 +153,28 @@ def test_the_grid_reaches_a_fifth_beyond_the_points():
         (lambda: landscape.through(1j * np.eye(3)), "thetas must be real"),
         (lambda: landscape.evaluate(BOWL, landscape.random(BOWL, [1.0, 1, 1]), points=1), "points"),
         (lambda: landscape.evaluate(BOWL, "plane"), "plane must be one of"),
+        (lambda: landscape.random(BOWL, dimensions=1.0), "dimensions must be a whole number"),
+        (lambda: landscape.random(BOWL, seed=2**40), "seed must be a whole number of at most"),
+        (lambda: landscape.random(BOWL, [np.nan, 1, 1]), "theta must be finite"),
+        (lambda: landscape.random(BOWL, [1e308, 1, 1]), "the squares of theta must be finite"),
+        (lambda: landscape.through([[1.0], [2.0, 3.0]]), "thetas must be an array of numbers"),
+        (lambda: landscape.through(np.eye(3).astype(str)), "thetas must be an array of numbers"),
+        (lambda: landscape.through(np.eye(3), origin=["a"] * 3), "origin must be an array of numbers"),
+        (lambda: landscape.through([[1e308, 1.0], [-1e308, 1.0]], [1e308, 0.0]), "range of numbers from the origin"),
+        (
+            lambda: landscape.evaluate(BOWL, LINE._replace(directions=np.ones((2, 1)))),
+            r"directions must have shape \(3, 1",
+        ),
+        (
+            lambda: landscape.evaluate(BOWL, LINE._replace(directions=np.full((3, 1), np.nan))),
+            "directions must be finite",
+        ),
+        (lambda: landscape.evaluate(BOWL, LINE._replace(origin=np.full(3, np.inf))), "plane.origin must be finite"),
+        (
+            lambda: landscape.evaluate(BOWL, LINE._replace(points=np.ones((2, 2)))),
+            r"plane.points must have shape \(n, 1\)",
+        ),
+        (lambda: landscape.evaluate(BOWL, LINE, points=10**30), "points must be a whole number of at most"),
         (lambda: landscape.evaluate(BOWL, landscape.random(BOWL, [1.0, 1, 1]), reach=-1.0), "reach"),
     ],
 )

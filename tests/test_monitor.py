@@ -378,6 +378,9 @@ def test_what_is_no_objective_is_refused():
         (jnp.array(3), 0.1, "step must be"),
         (0, -0.1, "learning_rate must be"),
         (0, "x", "rate"),
+        (0, 10**400, "learning_rate must be within the range"),
+        (0, None, "learning_rate must be a real number"),
+        (10**30, 0.1, "step must be a whole number of at most"),
     ],
 )
 def test_bad_observations_are_refused(step, rate, message):
@@ -396,6 +399,28 @@ def test_bad_observations_are_refused(step, rate, message):
 def test_parameters_of_another_structure_are_refused_by_their_path(params, message):
     with pytest.raises(ValueError, match=message):
         Monitor(NETWORK).observe(0, params, 0.1)
+
+
+def test_complex_parameters_are_refused():
+    with pytest.raises(ValueError, match="params must be real, as the objective's are, got complex128"):
+        Monitor(BOWL).observe(0, jnp.ones(2) + 1j, 0.1)
+
+
+def test_parameters_of_half_precision_are_measured_in_the_objectives():
+    row = Monitor(BOWL, k=1).observe(0, jnp.ones(2, jnp.bfloat16), 0.1)
+    assert row["eigenvalue_0"] == pytest.approx(4)
+
+
+def test_an_objective_of_half_precision_is_refused():
+    with pytest.raises(ValueError, match=r"objective.theta must be in single or double precision"):
+        Monitor(pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(2, jnp.float16)))
+
+
+@pytest.mark.parametrize(("rate", "measured"), [(1e-200, False), (1e200, True)])
+def test_rates_beyond_measure_end_no_loop(rate, measured):
+    row = Monitor(BOWL, k=1).observe(0, jnp.ones(2), rate)
+    assert (row is not None) == measured
+    assert row is None or "only the loss could be measured" in row["events"][0]
 
 
 def test_a_restored_monitor_goes_on_with_the_same_rows_and_events():

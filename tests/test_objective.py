@@ -159,6 +159,23 @@ def test_first_keeps_the_first_samples_only():
         (dict(data=jnp.ones((0, 1))), "data must be arrays with at least one sample"),
         (dict(data=()), "data must be arrays with at least one sample"),
         (dict(data=jnp.array(1.0)), "data must be arrays with at least one sample"),
+        (dict(data="abc"), "data must be an array of numbers, got a str"),
+        (dict(data=(jnp.ones(3), np.array(["a", "b", "c"]))), r"data\[1\] must be an array of numbers, got a ndarray"),
+        (dict(data=np.array([1.0, None, 2.0])), "data must be an array of numbers, got a ndarray of dtype object"),
+        (dict(data=np.array([2**64, 1], object)), "data must be an array of numbers"),
+        (dict(params=jnp.ones(2, jnp.float8_e4m3fn)), "params must be of float16 or wider, got dtype float8_e4m3fn"),
+        (dict(params=[1.0, np.array(["a"])]), "params must hold arrays of numbers, got one of dtype <U1"),
+        (dict(params=[1.0, np.array([1.0, None])]), "params must hold arrays of numbers, got one of dtype object"),
+        (dict(holomorphic="yes"), "holomorphic must be True or False, got 'yes'"),
+        (dict(loss=lambda p: jnp.sum(p) > 0), "loss must return a real floating-point number .*, got bool"),
+        (dict(loss=lambda p: jnp.sum(p).astype(int)), "loss must return a real floating-point number .*, got int64"),
+        (dict(loss=lambda p: jnp.sum(p) + 0j), "loss must return a real floating-point number .*, got complex128"),
+        (dict(loss=lambda p: (jnp.sum(p), p)), "loss must return a scalar array"),
+        (dict(loss=lambda p: None), "loss must return a scalar array, got None"),
+        (dict(loss=lambda: jnp.ones(())), r"loss must be a function of params, got one that takes \(\)"),
+        (dict(loss=lambda p: p[0], data=jnp.ones(3)), "loss must be a function of params and batch"),
+        (dict(loss=lambda p: p if p[0] > 0 else -p), "loss can't be evaluated at these params. JAX says"),
+        (dict(loss=lambda p: jnp.ones(2) @ jnp.ones(3)), "loss can't be evaluated at these params. JAX says"),
         (dict(data=jnp.ones(3), chunk=0), "chunk must be a whole number of at least 1, got 0"),
         (dict(data=jnp.ones(3), chunk=1.5), "chunk must be a whole number of at least 1, got 1.5"),
     ],
@@ -202,3 +219,175 @@ def test_a_loss_that_is_real_at_complex_theta_is_refused_a_derivative():
 def test_a_loss_of_the_whole_batch_is_traced_with_all_of_it():
     objective = pf.Objective(lambda p, batch: jnp.sum(batch.reshape(3, 2) @ p), jnp.ones(2), jnp.arange(6.0))
     np.testing.assert_allclose(objective.value(objective.theta), 15)
+
+
+class OwnError(Exception):
+    pass
+
+
+def test_an_error_of_the_loss_itself_comes_through():
+    def loss(params):
+        raise OwnError("of the user")
+
+    with pytest.raises(OwnError, match="of the user"):
+        pf.Objective(loss, jnp.ones(2))
+
+
+@jax.custom_vjp
+def square(params):
+    return jnp.sum(params**2)
+
+
+square.defvjp(lambda p: (square(p), p), lambda p, ct: (2 * ct * p,))
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda o: o.hvp(o.theta, o.theta),
+        lambda o: o.hessian(o.theta),
+        lambda o: o.linearize(o.theta)[1](o.theta),
+        lambda o: o.third(o.theta, o.theta, o.theta),
+        lambda o: pf.flows.ThirdOrder(0.1).field(o, o.theta),
+        lambda o: pf.spectrum.top_eigenpairs(o, o.theta, 1),
+    ],
+)
+def test_a_loss_without_second_derivatives_is_named_where_they_are_needed(derivative):
+    objective = pf.Objective(lambda p: square(p) ** 2, jnp.ones(2))
+    np.testing.assert_allclose(objective.gradient(objective.theta), [8.0, 8.0])
+    with pytest.raises(ValueError, match=r"loss must have (Hessian products|third derivatives), .* has none. JAX says"):
+        derivative(objective)
+
+
+def test_a_loss_without_a_gradient_is_named():
+    def loss(params):
+        return jax.lax.while_loop(lambda x: x < 3, lambda x: 2 * x, 1 + jnp.sum(params**2))
+
+    objective = pf.Objective(loss, jnp.ones(2))
+    with pytest.raises(ValueError, match=r"loss must have a gradient, and this one has none. JAX says: Reverse-mode"):
+        objective.gradient(objective.theta)
+
+
+def test_numpy_arrays_of_bfloat16_are_parameters_too():
+    params = {"a": np.ones(2, jnp.bfloat16), "b": jnp.ones(1, jnp.bfloat16)}
+    assert pf.Objective(lambda p: jnp.sum(p["a"]) + p["b"][0], params).theta.shape == (3,)
+
+
+@pytest.fixture
+def samples():
+    return pf.Objective(square_loss, *_regression_parts(), chunk=2)
+
+
+def _regression_parts():
+    objective = regression(5)
+    return objective.unravel(objective.theta), objective._data
+
+
+INPUTS, TARGETS = _regression_parts()[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((INPUTS, TARGETS[:4]), r"data must have one length along all first axes, got \[5, 4\]"),
+        ((INPUTS[:1], TARGETS), r"data must have one length along all first axes, got \[1, 5\]"),
+        ((INPUTS[:0], TARGETS[:0]), "data must be arrays with at least one sample"),
+        ((INPUTS, TARGETS, TARGETS), "data must have the structure of the objective's"),
+        ([INPUTS, TARGETS], "data must have the structure of the objective's"),
+        ((INPUTS, TARGETS.astype(int)), "data must hold numbers of the objective's kind, float64, got int64"),
+        ((INPUTS, np.asarray(TARGETS).astype(str)), r"data\[1\] must be an array of numbers"),
+        (None, "data must be given, as the loss takes some"),
+    ],
+)
+def test_other_samples_are_checked_as_the_first_ones_are(samples, data, message):
+    with pytest.raises(ValueError, match=message):
+        samples.over(data)
+
+
+def test_an_objective_without_data_takes_no_samples():
+    banana = pf.functions.banana()
+    assert banana.over(None).value([1.0, 1.0]) == 0
+    with pytest.raises(ValueError, match="data must be None, as the loss takes none"):
+        banana.over(jnp.ones(3))
+    with pytest.raises(ValueError, match="index needs an objective with data"):
+        banana.batch([0])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [[5], [-1], [], 3, 1.5, [0.5], [True] * 5, [[0, 1]], None, "1", [10**30], [None], slice(2), np.ones(0, int)],
+)
+def test_an_index_that_is_no_sample_is_refused(samples, index):
+    with pytest.raises(ValueError, match="index must"):
+        samples.batch(index)
+
+
+@pytest.mark.parametrize("index", [[4, 0, 4], np.array([1, 3]), jnp.array([2]), range(3), np.array([2], np.uint8)])
+def test_a_batch_is_the_samples_at_its_index(samples, index):
+    inputs, targets = samples._data
+    chosen = np.asarray(index)
+    expected = square_loss(samples.unravel(samples.theta), (inputs[chosen], targets[chosen]))
+    np.testing.assert_allclose(samples.batch(index).value(samples.theta), expected, rtol=1e-14)
+
+
+def test_a_traced_index_is_taken_as_it_is(samples):
+    of_batch = jax.jit(lambda index: samples.batch(index).value(samples.theta))
+    np.testing.assert_allclose(of_batch(np.array([4, 1])), samples.batch([4, 1]).value(samples.theta), rtol=1e-14)
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.5, "2", [2]])
+def test_a_number_of_samples_that_is_none_is_refused(samples, count):
+    with pytest.raises(ValueError, match="samples must be a whole number of at least 1"):
+        samples.first(count)
+
+
+def test_where_there_are_fewer_samples_the_first_are_all(samples):
+    for count in (5, 6, 10**30, None):
+        assert samples.first(count).samples == 5
+
+
+@pytest.mark.parametrize(
+    ("v", "message"),
+    [
+        (jnp.ones(3), r"v must (be flat with|have) shape \(2,\), got (shape )?\(3,\)"),
+        (jnp.ones((2, 1)), r"v must (be flat with|have) shape \(2,\)"),
+        ("abc", "v must be an array of numbers, got a str"),
+        (np.array([1.0, None]), "v must be an array of numbers, got a ndarray of dtype object"),
+        ([10**400, 0], "v must hold numbers within the range of JAX's"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_a_bad_vector_of_the_linearised_gradient_is_named(v, message, chunk):
+    objective = pf.Objective(lambda p, batch: jnp.mean(batch @ p) ** 2, jnp.ones(2), jnp.ones((3, 2)), chunk)
+    _, product = objective.linearize(objective.theta)
+    with pytest.raises(ValueError, match=message):
+        product(v)
+
+
+@pytest.mark.parametrize("v", [np.array([1, 2]), np.array([1.0, 2.0], np.float32), np.array([1.0 + 2.0j, 0.5])])
+def test_the_linearised_gradient_takes_vectors_of_other_dtypes(v):
+    banana = pf.functions.banana()
+    product = banana.linearize(banana.theta)[1]
+    np.testing.assert_allclose(product(v), banana.hessian(banana.theta) @ v, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("theta", "message"),
+    [
+        (jnp.ones(3), r"theta must be flat with shape \(2,\), got shape \(3,\)"),
+        ([10**400, 0], "theta must hold numbers within the range of JAX's, got .*characters"),
+        (np.array(["a", "b"]), "theta must be an array of numbers, got a ndarray of dtype <U1"),
+        (np.ones(2, jnp.float8_e4m3fn), "theta must be of float16 or wider"),
+        (None, "theta must be an array of numbers, got a NoneType"),
+    ],
+)
+def test_what_can_not_be_unravelled_is_named(theta, message):
+    with pytest.raises(ValueError, match=message):
+        pf.functions.banana().unravel(theta)
+
+
+def test_a_hessian_beyond_memory_is_refused_beforehand(monkeypatch):
+    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
+    objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(5000))
+    with pytest.raises(ValueError, match=r"theta asks for .* 5000 x 5000 numbers, which take 0.373 GiB .* 0.25 GiB"):
+        objective.hessian(objective.theta)

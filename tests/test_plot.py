@@ -40,6 +40,22 @@ def test_errors_draw_the_chosen_kind_on_a_logarithmic_axis():
         (lambda: pf.plot.trajectories(pf.functions.cosine_valley(), {"f": STRAIGHT}), "must have 2 parameters"),
         (lambda: pf.plot.trajectories(pf.functions.banana(), {"f": STRAIGHT[:, :1]}), r"paths\['f'\] must have shape"),
         (lambda: pf.plot.errors({}, kind="both"), "kind must be one of 'local', 'global', got 'both'"),
+        (lambda: pf.plot.errors({"kind": []}), "table must be the table of principalflow.compare; it has no column"),
+        (lambda: pf.plot.errors(None), "table must be the table of principalflow.compare"),
+        (lambda: pf.plot.trajectories(None, {"f": STRAIGHT}), "objective must be a principalflow.Objective"),
+        (lambda: pf.plot.trajectories(pf.functions.banana(), [STRAIGHT]), "paths must be a mapping from labels"),
+        (lambda: pf.plot.trajectories(pf.functions.banana(), {"f": np.nan * STRAIGHT}), r"paths\['f'\] must be finite"),
+        (lambda: pf.plot.trajectories(pf.functions.banana(), {"f": "ab"}), r"paths\['f'\] must be an array of numbers"),
+        (
+            lambda: pf.plot.trajectories(pf.functions.banana(), {"f": STRAIGHT}, colours={"f": "nope"}),
+            r"colours\['f'\] must be a colour of matplotlib, got 'nope'",
+        ),
+        (
+            lambda: pf.plot.trajectories(pf.functions.banana(), {"f": STRAIGHT}, ax="ax"),
+            "ax must be axes of matplotlib",
+        ),
+        (lambda: pf.plot.landscape(None), "found must be what principalflow.landscape.evaluate returned"),
+        (lambda: pf.plot.stability({"step": [0]}), "records must be the table of a principalflow.Record"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

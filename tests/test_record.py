@@ -172,3 +172,13 @@ def test_at_the_edge_the_principal_flow_predicts_the_projection_best(edge, other
         for flow in ("pf", other)
     }
     assert errors["pf"] < 0.5 * errors[other]
+
+
+@pytest.mark.parametrize("theta", [[1.0, 1.0], (1, 1), np.ones(2, np.float32)])
+def test_a_record_takes_any_numbers_for_theta(theta):
+    assert pf.Record(k=1).start(pf.functions.banana())(theta, 0.001)["gradient_norm"] == 0
+
+
+def test_a_record_of_what_is_no_objective_is_refused():
+    with pytest.raises(ValueError, match=r"objective must be a principalflow.Objective"):
+        pf.Record().start("banana")

@@ -10,7 +10,7 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, PyTree
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow.drift import FINITE_DIFFERENCE_STEP, Curvature
 
 
@@ -97,16 +97,17 @@ def dal(
         learning*, TMLR 2023.
     """
     scaling: Any = scale_by_dal(power, max_learning_rate, factor, per_parameter, curvature, every, average)
-    if momentum is not None:
-        _checked(_checks.fraction, "momentum", momentum)
-    if weight_decay is not None:
-        _checked(_checks.non_negative, "weight_decay", weight_decay)
+    momentum = None if momentum is None else _checked(_checks.fraction, "momentum", momentum)
+    weight_decay = None if weight_decay is None else _checked(_checks.non_negative, "weight_decay", weight_decay)
+    skip_nonfinite = _checks.flag("skip_nonfinite", skip_nonfinite)
     inertia = optax.identity() if momentum is None else optax.trace(momentum)
 
     def init(params: PyTree) -> DALState:
         return DALState(scaling.init(params), inertia.init(params), jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, DALState]:
+        if not isinstance(state, DALState):
+            raise ValueError(_NO_STATE.format(type(state).__name__))
         steps, scale = scaling.update(updates, state.scale, params, **extra)
         steps, velocity = inertia.update(steps, state.momentum, params)
         if weight_decay is not None:
@@ -184,13 +185,13 @@ def scale_by_dal(
         >>> print(optax.tree.get(state, "curvature"), optax.tree.get(state, "drift_learning_rate"))
         4.0 1.0
     """
-    _checked(_checks.non_negative, "power", power)
-    _checked(_checks.positive, "max_learning_rate", max_learning_rate)
-    _checked(_checks.positive, "factor", factor)
+    power = _checked(_checks.non_negative, "power", power)
+    max_learning_rate = _checked(_checks.positive, "max_learning_rate", max_learning_rate)
+    factor = _checked(_checks.positive, "factor", factor)
+    per_parameter = _checks.flag("per_parameter", per_parameter)
     _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
-    _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
-    if average is not None:
-        _checked(_checks.fraction, "average", average)
+    every = _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
+    average = None if average is None else _checked(_checks.fraction, "average", average)
 
     def init(params: PyTree) -> ScaleByDALState:
         _check_parameters(params, curvature)
@@ -212,7 +213,8 @@ def scale_by_dal(
         all_params: PyTree | None = None,
         **unused: Any,
     ) -> tuple[PyTree, ScaleByDALState]:
-        loss_fn = curvature_fn or value_fn
+        updates, params = _checked_update(updates, state, params, all_params, per_parameter)
+        loss_fn = value_fn if curvature_fn is None else curvature_fn
         if (loss_fn is None) == (hvp is None):
             got = f"neither, but {sorted(unused)}; a wrapper may have dropped it" if hvp is None else "both"
             raise ValueError(
@@ -224,14 +226,16 @@ def scale_by_dal(
             along = updates
             if loss_fn is None:
                 length = _norm(along)
-                product = _over(_matching(hvp, updates), length)
+                product = _over(_matching("hvp", hvp, updates), length)
             else:
-                loss = _visible_loss(loss_fn, params, all_params)
-                if curvature_fn is not None:
-                    along = jax.grad(loss)(params)
-                length = _norm(along)
-                direction = jax.tree.map(lambda u, w: u.astype(w.dtype), _over(along, length), params)
-                product = _hessian_times(direction, loss, params, curvature)
+                name = "value_fn" if curvature_fn is None else "curvature_fn"
+                loss = _visible_loss(name, loss_fn, params, all_params)
+                with _loss.needs(name, "a gradient" if curvature == "finite_difference" else _loss.PRODUCTS):
+                    if curvature_fn is not None:
+                        along = jax.grad(loss)(params)
+                    length = _norm(along)
+                    direction = jax.tree.map(lambda u, w: u.astype(w.dtype), _over(along, length), params)
+                    product = _hessian_times(direction, loss, params, curvature)
             measured = jax.tree.map(lambda p: jnp.abs(p) * length, product) if per_parameter else _norm(product)
             if average is not None:
                 weight = (1 - average) / (1 - average ** (state.count // every + 1))
@@ -273,12 +277,11 @@ def _hessian_times(direction: PyTree, loss: Callable, params: PyTree, curvature:
     return jax.tree.map(lambda a, b: (a - b) / FINITE_DIFFERENCE_STEP, gradient(ahead), here)
 
 
-def _visible_loss(loss_fn: Callable, params: PyTree | None, all_params: PyTree | None) -> Callable:
+def _visible_loss(name: str, loss_fn: Callable, params: PyTree | None, all_params: PyTree | None) -> Callable:
     """Returns the loss as a function of the parameters that masks leave visible."""
     if params is None:
         raise ValueError(_NO_PARAMS)
-    if not callable(loss_fn):
-        raise ValueError(f"value_fn must be a function of the parameters, got a {type(loss_fn).__name__}.")
+    _checks.function(name, loss_fn, "params")
     masked = any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
     if masked and all_params is None:
         raise ValueError(
@@ -289,25 +292,60 @@ def _visible_loss(loss_fn: Callable, params: PyTree | None, all_params: PyTree |
     def loss(visible: PyTree) -> Array:
         if masked:
             visible = jax.tree.map(lambda v, w: w if _is_masked(v) else v, visible, all_params, is_leaf=_is_masked)
-        value = loss_fn(visible)
-        if jax.tree.map(jnp.shape, value) != ():
-            kind = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), value)
-            raise ValueError(f"value_fn must return one number, the loss, and nothing beside it, got {kind}.")
+        with _loss.evaluated(name, "params"):
+            value = loss_fn(visible)
+        kind = jax.tree.map(_kind, value)
+        if not isinstance(kind, jax.ShapeDtypeStruct) or kind.shape or not jnp.issubdtype(kind.dtype, jnp.floating):
+            raise ValueError(f"{name} must return one number, the real loss, and nothing beside it, got {kind}.")
         return value
 
     return loss
 
 
-def _matching(hvp: PyTree, updates: PyTree) -> PyTree:
-    """Returns `hvp` without what masks hide in the updates."""
+def _kind(leaf: Any) -> Any:
     try:
-        visible = jax.tree.map(lambda u, p: u if _is_masked(u) else p, updates, hvp, is_leaf=_is_masked)
-        if jax.tree.map(jnp.shape, visible) == jax.tree.map(jnp.shape, updates):
+        return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
+    except (TypeError, ValueError):
+        return type(leaf).__name__
+
+
+def _checked_update(
+    updates: PyTree, state: Any, params: PyTree, all_params: PyTree, per_parameter: bool
+) -> tuple[PyTree, PyTree]:
+    """Returns gradients and parameters as arrays if they, the state and all parameters belong together, or raises."""
+    if not isinstance(state, ScaleByDALState):
+        raise ValueError(_NO_STATE.format(type(state).__name__))
+    _check_real("updates", updates)
+    if per_parameter:
+        _matching("updates", updates, state.curvature, "the parameters")
+    for name, tree in (("params", params), ("all_params", all_params)):
+        if tree is not None:
+            _check_real(name, _matching(name, tree, updates))
+    return jax.tree.map(jnp.asarray, updates), jax.tree.map(jnp.asarray, params)
+
+
+def _matching(name: str, tree: PyTree, like: PyTree, what: str = "the updates") -> PyTree:
+    """Returns a tree without what masks hide in the one that it must be like, or raises."""
+    shapes = _shapes(like)
+    try:
+        visible = jax.tree.map(lambda u, leaf: u if _is_masked(u) else leaf, like, tree, is_leaf=_is_masked)
+        if _shapes(visible) == shapes:
             return visible
     except (ValueError, TypeError):
         pass
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (updates, hvp)]
-    raise ValueError(f"hvp must be a tree like the updates, whose shapes are {shapes[0]}, got {shapes[1]}.")
+    needed, given = _checks.shown(shapes), _checks.shown(_shapes(tree))
+    raise ValueError(f"{name} must be a tree like {what}, whose shapes are {needed}, got {given}.")
+
+
+def _shapes(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: getattr(_kind(leaf), "shape", _kind(leaf)), tree)
+
+
+def _check_real(name: str, tree: PyTree) -> None:
+    for kind in map(_kind, jax.tree.leaves(tree)):
+        dtype = getattr(kind, "dtype", kind)
+        if isinstance(dtype, str) or not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 16:
+            raise ValueError(f"{name} must be real floating-point numbers of at least 16 bits, got {dtype}.")
 
 
 def _is_masked(node: Any) -> bool:
@@ -344,9 +382,8 @@ def _wide(tree: PyTree) -> Any:
 
 
 def _check_parameters(params: PyTree, curvature: Curvature) -> None:
+    _check_real("params", params)
     for dtype in map(jnp.result_type, jax.tree.leaves(params)):
-        if not jnp.issubdtype(dtype, jnp.floating):
-            raise ValueError(f"params must be real floating-point numbers, got {dtype}.")
         if curvature == "finite_difference" and jnp.finfo(dtype).bits < 32:
             raise ValueError(
                 f"a finite difference of {dtype} parameters is lost in rounding: use curvature='hvp', "
@@ -361,12 +398,19 @@ def _if(condition: Array, then: Callable, otherwise: Callable) -> Any:
     return then() if condition else otherwise()
 
 
-def _checked(check: Callable, name: str, value: Any) -> None:
-    """Checks an option, unless it is an array: from `optax.inject_hyperparams`, where a schedule may end at zero."""
+def _checked(check: Callable, name: str, value: Any) -> Any:
+    """Returns an option as a number if it is right.
+
+    An array is from `optax.inject_hyperparams`, where a schedule may end at zero, and stays as it is.
+    """
     if callable(value):
         raise ValueError(f"{name} must be a number; optax.inject_hyperparams(pf.dal)({name}=...) takes a schedule.")
     if not isinstance(value, (jax.Array, np.ndarray)):
-        check(name, value)
+        return check(name, value)
+    if value.ndim or not jnp.issubdtype(value.dtype, jnp.number) or jnp.iscomplexobj(value):
+        raise ValueError(f"{name} must be one real number, got {value.dtype}{value.shape}.")
+    return value
 
 
 _NO_PARAMS = "update needs params, the parameters: update(grads, state, params, value_fn=...)."
+_NO_STATE = "state must be what init or the last update returned, got a {}."

@@ -75,7 +75,8 @@ def descend(
         diverged run keeps.
 
     Raises:
-        ValueError: For h not above 0, steps below 0, or a start where theta or the loss is not finite.
+        ValueError: For h not above 0, steps below 0 or more than there is memory for, a record that is none, or a start
+            where theta or the loss is not finite.
 
     Example:
         >>> import principalflow as pf
@@ -85,14 +86,17 @@ def descend(
         >>> path.message
         'completed 3 steps'
     """
-    h, steps = _checks.positive("h", h), _checks.whole("steps", steps, least=0)
+    h, steps = _checks.rate("h", h), _checks.whole("steps", steps, least=0)
     theta = as_objective(objective).flat("theta", theta)
     _checks.finite("theta", theta)
+    kept = f"{steps + 1} iterates of {theta.size} parameters"
+    _checks.fits("steps", (steps + 1) * (theta.size + 1) * theta.itemsize, kept)
     if record is None:
         thetas, losses = _run(objective, theta, h, steps)
         return Path(thetas, losses, *_end(losses, steps))
     if isinstance(record, type) or not hasattr(record, "start"):
-        raise ValueError(f"record must be a principalflow.Record, such as Record(every=10), got {record!r}.")
+        given = _checks.shown(record)
+        raise ValueError(f"record must be a principalflow.Record, such as Record(every=10), got {given}.")
     return _recorded(objective, theta, h, steps, record, progress)
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array
 from principalflow import _checks
 from principalflow.flows import Flow, NegativeGradient
 from principalflow.flows._compare import compare
+from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector, as_objective
 
 Curvature = Literal["hvp", "finite_difference"]
@@ -88,7 +89,8 @@ def global_drift(
 def _accumulated(
     objective: Objective, theta: _checks.Numbers, h: float, steps: int, flow: Flow | None, rtol: float
 ) -> np.ndarray:
-    table = compare(objective, theta, h, steps, [flow or NegativeGradient()], rtol, kinds=["global"])
+    followed = NegativeGradient() if flow is None else as_flow(flow)
+    table = compare(objective, theta, h, steps, [followed], rtol, kinds=["global"])
     drift = np.asarray(table["error"])
     if np.any(np.isnan(drift)):
         first = int(np.argmax(np.isnan(drift)))
@@ -120,7 +122,7 @@ def estimate(objective: Objective, theta: _checks.Numbers, h: float, curvature: 
         >>> round(pf.drift.estimate(pf.functions.quadratic([[2.0]]), [1.0], h=0.1), 12)
         0.02
     """
-    h = _checks.positive("h", h)
+    h = _checks.rate("h", h)
     gradient = _gradient(objective, theta)
     return h**2 / 2 * float(jnp.linalg.norm(_curvature_times_gradient(objective, theta, gradient, curvature)))
 
@@ -179,7 +181,7 @@ def momentum(
         >>> bool(abs(drift.alignment[0]) < 1e-15)
         True
     """
-    h, m = _checks.positive("h", h), _checks.fraction("decay", decay)
+    h, m = _checks.rate("h", h), _checks.fraction("decay", decay)
     gradient = _gradient(objective, theta)
     Hg = _curvature_times_gradient(objective, theta, gradient, curvature)
     velocity = objective.flat("velocity", velocity)

@@ -21,7 +21,8 @@ def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective
         An objective that starts at the vector of ones.
 
     Raises:
-        ValueError: For an A that isn't square, symmetric and finite, or a b of another length.
+        ValueError: For an A that isn't square, symmetric and finite, or a b of another length, or one that is complex
+            where A is real.
 
     Example:
         >>> import principalflow as pf
@@ -31,6 +32,8 @@ def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective
     """
     A = _checks.symmetric("A", A)
     b = jnp.zeros(A.shape[0], A.dtype) if b is None else _checks.vector("b", b, A.shape[0])
+    if jnp.iscomplexobj(b) and not jnp.iscomplexobj(A):
+        raise ValueError(f"b must be real where A is real, got dtype {b.dtype}.")
     # The numbers are arguments and not constants, so that another quadratic of the same size doesn't compile again.
     return Objective(Partial(_quadratic, A, b), jnp.ones(A.shape[0], A.dtype))
 

@@ -4,7 +4,7 @@ Directions are random and scaled like the network's filters (Li et al. 2018, "Vi
 nets"), or lead through given solutions, or along a run.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -74,7 +74,8 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
         The `Plane`; its coordinates from -1 to 1 are as far as the parameters are large.
 
     Raises:
-        ValueError: For dimensions other than 1 or 2, a negative seed, or a theta that is complex or of another length.
+        ValueError: For dimensions other than 1 or 2, a negative seed, or a theta that isn't real and finite or is of
+            another length.
 
     Example:
         >>> import jax, principalflow as pf
@@ -85,12 +86,14 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
         True
     """
     as_objective(objective)
-    _check_dimensions(dimensions)
+    dimensions = _checks.whole("dimensions", dimensions, least=1, most=2)
     theta = objective.theta if theta is None else objective.flat("theta", theta)
     _check_real("theta", theta)
+    _checks.finite("theta", theta)
     key = jax.random.key(_checks.whole("seed", seed, least=0))
     drawn = jax.random.normal(key, (dimensions, theta.size), theta.dtype)
     directions = jnp.stack([_scaled(objective, direction, theta) for direction in drawn], axis=1)
+    _checks.finite("the squares of theta", directions)
     return Plane(theta, directions, np.zeros((0, dimensions)), 1.0)
 
 
@@ -117,22 +120,24 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
         >>> pf.landscape.through([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]], dimensions=1).points.round(6).tolist()
         [[-2.5], [2.5]]
     """
-    _check_dimensions(dimensions)
-    thetas = np.asarray(thetas)
-    _check_real("thetas", thetas)
-    if thetas.ndim != 2 or len(thetas) < 2:
+    dimensions = _checks.whole("dimensions", dimensions, least=1, most=2)
+    thetas, dtype = _in_double_precision("thetas", thetas)
+    if thetas.ndim != 2 or len(thetas) < 2 or not thetas.size:
         raise ValueError(f"thetas must be at least two vectors of parameters, (n, D); got the shape {thetas.shape}.")
-    _checks.finite("thetas", jnp.asarray(thetas))
-    # In double precision: in single, what rounding adds to a line would count as its second dimension.
-    dtype, thetas = jnp.result_type(thetas, float), thetas.astype(np.float64)
-    middle = thetas.mean(0) if origin is None else np.asarray(origin, np.float64)
+    middle = thetas.mean(0) if origin is None else _in_double_precision("origin", origin)[0]
     if middle.shape != thetas[0].shape:
         raise ValueError(f"origin must be a vector of {thetas.shape[1]} parameters, got the shape {middle.shape}.")
-    left, sizes, right = np.linalg.svd(thetas - middle, full_matrices=False)
+    with np.errstate(over="ignore"):
+        offsets = thetas - middle
+    extent = float(np.max(np.abs(offsets)))
+    if not np.isfinite(extent):
+        raise ValueError("thetas must lie within the range of numbers from the origin; their distances do not.")
+    # Relative to their extent, so that no square overflows or vanishes.
+    left, sizes, right = np.linalg.svd(offsets / (extent or 1.0), full_matrices=False)
     rank = int(np.sum(sizes > max(thetas.shape) * np.finfo(np.float64).eps * sizes[0]))
     if rank < dimensions:
         raise ValueError(f"thetas must span {dimensions} dimensions around the origin, they span {rank}.")
-    points = (left * sizes)[:, :dimensions]
+    points = extent * (left * sizes)[:, :dimensions]
     signs = np.where(points[-1] < 0, -1, 1)  # singular vectors have none of their own; the last point lies at the right
     explained = float(np.sum(sizes[:dimensions] ** 2) / np.sum(sizes**2))
     directions = jnp.asarray(right[:dimensions].T * signs, dtype)
@@ -157,7 +162,8 @@ def evaluate(
         The `Landscape`; `principalflow.plot.landscape` draws it.
 
     Raises:
-        ValueError: For a plane of other parameters, a reach not above 0, points below 2, or together below 1.
+        ValueError: For a plane of other parameters or one that isn't finite, a reach not above 0, points below 2 or
+            more than there is memory for, or together below 1.
 
     Example:
         >>> import principalflow as pf
@@ -168,9 +174,15 @@ def evaluate(
     """
     as_objective(objective)
     if not isinstance(plane, Plane):
-        raise ValueError(f"plane must be one of principalflow.landscape.random or through, got {plane!r}.")
-    origin = objective.flat("plane.origin", plane.origin)
+        given = _checks.shown(plane)
+        raise ValueError(f"plane must be one of principalflow.landscape.random or through, got {given}.")
+    plane = _checked(plane, objective)
+    origin = plane.origin
     points, together = _checks.whole("points", points, least=2), _checks.whole("together", together, least=1)
+    count = points**plane.dimensions
+    _checks.fits(
+        "points", count * (2 * plane.dimensions + 1) * 8, f"a grid of {count} points"
+    )  # twice, with the losses
     axes = tuple(np.linspace(*ends, points) for ends in _ends(plane, reach))
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     losses = _losses(
@@ -179,14 +191,35 @@ def evaluate(
     return Landscape(plane, axes, np.asarray(losses).reshape(grid.shape[:-1]))
 
 
+def _checked(plane: Plane, objective: Objective) -> Plane:
+    """Returns a plane with arrays that fit the objective and each other, or raises."""
+    origin = objective.flat("plane.origin", plane.origin)
+    directions = _checks.inexact("plane.directions", plane.directions, origin.dtype)
+    if directions.ndim != 2 or directions.shape[0] != origin.size or directions.shape[1] not in (1, 2):
+        size, given = origin.size, directions.shape
+        raise ValueError(f"plane.directions must have shape ({size}, 1) or ({size}, 2), got {given}.")
+    points, _ = _in_double_precision("plane.points", plane.points)
+    if points.ndim != 2 or points.shape[1] != directions.shape[1]:
+        raise ValueError(f"plane.points must have shape (n, {directions.shape[1]}), got {points.shape}.")
+    _checks.finite("plane.origin", origin)
+    _checks.finite("plane.directions", directions)
+    return plane._replace(origin=origin, directions=directions, points=points)
+
+
 def _check_real(name: str, array: Array | np.ndarray) -> None:
     if jnp.iscomplexobj(array):
         raise ValueError(f"{name} must be real; the parameters of a complex flow have a real part that can be drawn.")
 
 
-def _check_dimensions(dimensions: int) -> None:
-    if dimensions not in (1, 2):
-        raise ValueError(f"dimensions must be 1 or 2, got {dimensions!r}.")
+def _in_double_precision(name: str, value: _checks.Numbers) -> tuple[np.ndarray, Any]:
+    """Returns real, finite numbers as NumPy's, and the dtype that they have in JAX.
+
+    In single precision, what rounding adds to a line would count as its second dimension.
+    """
+    array = _checks.inexact(name, value)
+    _check_real(name, array)
+    _checks.finite(name, array)
+    return np.asarray(value, np.float64), array.dtype
 
 
 def _ends(plane: Plane, reach: float | None) -> list[tuple[float, float]]:

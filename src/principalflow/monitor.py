@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from principalflow import _checks, runs
+from principalflow import _checks, _pytrees, runs
 from principalflow._table import table
 from principalflow.objective import Objective, Vector, as_objective
 from principalflow.record import Record, Row
@@ -241,8 +241,8 @@ class Monitor(Watch):
             2021).
 
     Raises:
-        ValueError: For what is no objective, k or every below 1, a tol or budget not above 0, a momentum that isn't in
-            [0, 1), or a `to` that can't be written to.
+        ValueError: For what is no objective or one of half precision, k or every below 1, a tol or budget not above 0,
+            a momentum that isn't in [0, 1), or a `to` that can't be written to.
 
     Example:
         >>> import jax.numpy as jnp
@@ -269,6 +269,7 @@ class Monitor(Watch):
         momentum: float = 0.0,
     ):
         self._objective = as_objective(objective)
+        _checks.single_or_double("objective.theta", objective.theta)
         self._take = Record(k=k, tol=tol).start(objective)
         self._own_threshold = Threshold.of(_checks.fraction("momentum", momentum))
         super().__init__(every, budget, to, dict(k=k, tol=tol, momentum=momentum, parameters=objective.theta.size))
@@ -305,28 +306,36 @@ def _rate(learning_rate: Any) -> float:
     try:
         if not math.isfinite(learning_rate):
             return math.nan
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         pass  # the check says what is wrong
-    return _checks.non_negative("learning_rate", learning_rate)
+    rate = _checks.non_negative("learning_rate", learning_rate)
+    least, most = _checks.RATES  # beyond them it is nothing, or has run away
+    return 0.0 if rate < least else rate if rate <= most else math.nan
 
 
 def _flat(objective: Objective, params: PyTree) -> Vector:
     """Returns parameters of the objective's structure as its flat vector, finite or not."""
     if getattr(params, "shape", None) == objective.theta.shape:
-        return objective.flat("params", params)
+        return _in_its_dtype(objective, objective.flat("params", params))
     given, wanted = _leaves(params), _leaves(objective.unravel(objective.theta))
     for path in [*wanted, *given]:
         needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
         if needed != got:
             where = path or "the root"
             raise ValueError(f"params must have the objective's structure: at {where} it has {needed}, got {got}.")
-    return jnp.concatenate([jnp.ravel(given[path]).astype(objective.theta.dtype) for path in wanted])
+    return _in_its_dtype(objective, jnp.concatenate([jnp.ravel(given[path]) for path in wanted]))
+
+
+def _in_its_dtype(objective: Objective, theta: Vector) -> Vector:
+    if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(objective.theta):
+        raise ValueError(f"params must be real, as the objective's are, got {theta.dtype}.")
+    return theta.astype(objective.theta.dtype)
 
 
 def _leaves(params: PyTree) -> dict[str, Any]:
-    floating = eqx.filter(params, eqx.is_inexact_array_like)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(floating)
-    return {jax.tree_util.keystr(path): jnp.asarray(leaf) for path, leaf in leaves}
+    arrays = jax.tree.map(_pytrees.floating_as_array, params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(arrays, eqx.is_inexact_array))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def _sink(to: Any, config: dict[str, Any]) -> Any:

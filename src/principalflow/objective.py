@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.flatten_util import ravel_pytree
+from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
-from principalflow import _checks
+from principalflow import _checks, _loss, _pytrees
 
 Vector = Inexact[Array, " D"]
 Block = Inexact[Array, "D k"]
@@ -32,7 +32,7 @@ class Objective(eqx.Module):
     (paper, section 3). `loss` must then be built of holomorphic operations.
 
     Args:
-        loss: `loss(params)` or `loss(params, batch)`, returning a scalar.
+        loss: `loss(params)` or `loss(params, batch)`, returning a real scalar (complex at complex parameters).
         params: Any pytree; its floating leaves are the parameters, all else is passed through.
         data: None, or a pytree of arrays whose leading axes all count the samples.
         chunk: The most samples to evaluate at once, which bounds memory; None for all.
@@ -40,8 +40,11 @@ class Objective(eqx.Module):
             True to vouch for it, as for a loss that is holomorphic piece by piece.
 
     Raises:
-        ValueError: For no or non-finite parameters, empty or ragged data, chunk below 1, chunks with a layer that
-            needs the whole batch (`models.BatchNorm`), or a loss that doesn't return a scalar.
+        ValueError: For no or non-finite parameters or ones of less than 16 bits, empty or ragged data or ones that
+            aren't numbers, chunk below 1, chunks with a layer that needs the whole batch (`models.BatchNorm`), or a
+            loss that takes other arguments, fails in JAX or doesn't return a floating-point scalar. Errors that the
+            loss raises itself come through as they are. A loss without a derivative, such as a `jax.custom_vjp`
+            without forward mode, is refused where that is asked for.
 
     Example:
         >>> import jax.numpy as jnp
@@ -74,19 +77,20 @@ class Objective(eqx.Module):
         chunk: int | None = None,
         holomorphic: bool = False,
     ):
-        if not callable(loss):
-            raise ValueError(f"loss must be a function of the parameters, got {loss!r}.")
-        self._loss = loss
-        self.theta, self._unravel, self._rest = _flatten(params)
-        self._data = _checked_data(data)
+        self.theta, self._unravel, self._rest = _pytrees.flatten(params)
+        self._data = _pytrees.samples_of(data)
+        self._loss = _checks.function("loss", loss, *(("params",) if data is None else ("params", "batch")))
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
-        self.vouched_holomorphic = holomorphic
+        self.vouched_holomorphic = _checks.flag("holomorphic", holomorphic)
         if self.in_chunks:
             _refuse_batch_statistics(params)
         self._check_scalar_loss()
 
-    def unravel(self, theta: Vector) -> PyTree:
+    def unravel(self, theta: _checks.Numbers) -> PyTree:
         """Returns the pytree of parameters that `theta` is the flat form of.
+
+        Raises:
+            ValueError: For a `theta` that isn't a vector of `len(objective.theta)` numbers.
 
         Example:
             >>> import jax.numpy as jnp
@@ -95,7 +99,7 @@ class Objective(eqx.Module):
             >>> objective.unravel(objective.theta)["a"]
             Array(2., dtype=float64)
         """
-        return eqx.combine(self._unravel(theta), self._rest)
+        return eqx.combine(self._unravel(self.flat("theta", theta)), self._rest)
 
     def entries(self, select: Callable[[str], bool]) -> Int[Array, " d"]:
         """Returns the positions in theta of the leaves whose path `select` is true for.
@@ -116,8 +120,7 @@ class Objective(eqx.Module):
             >>> objective.entries(lambda path: path == "['b']")
             Array([1, 2], dtype=int64)
         """
-        if not callable(select):
-            raise ValueError(f"select must be a function of a leaf's path, got {select!r}.")
+        _checks.function("select", select, "path")
         leaves, _ = jax.tree_util.tree_flatten_with_path(self._unravel(self.theta))
         paths = [jax.tree_util.keystr(path) for path, _ in leaves]
         chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
@@ -133,8 +136,14 @@ class Objective(eqx.Module):
         return leaves[0].shape[0] if leaves else None
 
     def first(self, samples: int | None) -> "Objective":
-        """Returns the same loss over the first `samples` samples only (all, without data)."""
-        return self.over(jax.tree.map(lambda leaf: leaf[:samples], self._data))
+        """Returns the same loss over the first `samples` samples only; all for None, or where there are fewer.
+
+        Raises:
+            ValueError: For samples below 1.
+        """
+        if samples is not None:
+            samples = _checks.whole("samples", samples, least=1, most=None)
+        return self._with(jax.tree.map(lambda leaf: leaf[:samples], self._data))
 
     def value(self, theta: _checks.Numbers) -> Inexact[Array, ""]:
         """Returns the loss $E$ at `theta`.
@@ -161,7 +170,9 @@ class Objective(eqx.Module):
 
     def value_and_gradient(self, theta: _checks.Numbers) -> tuple[Inexact[Array, ""], Vector]:
         """Returns the loss and its gradient at `theta`, for the price of the gradient."""
-        return _value_and_gradient(self, self.flat("theta", theta))
+        theta = self.flat("theta", theta)
+        with _loss.needs("loss", "a gradient"):
+            return _value_and_gradient(self, theta)
 
     def hvp(self, theta: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the Hessian product $\nabla^2 E\, v$ at `theta`, by forward over reverse mode.
@@ -177,10 +188,15 @@ class Objective(eqx.Module):
             >>> bowl.hvp(bowl.theta, jnp.array([1.0, 1.0]))
             Array([1., 3.], dtype=float64)
         """
-        return _hvp(self, self.flat("theta", theta), self._columns("v", v))
+        theta, v = self.flat("theta", theta), self._columns("v", v)
+        with _loss.needs("loss", _loss.PRODUCTS):
+            return _hvp(self, theta, v)
 
     def hessian(self, theta: _checks.Numbers) -> Inexact[Array, "D D"]:
         r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D.
+
+        Raises:
+            ValueError: For a Hessian beyond the memory that is available, before any work.
 
         Example:
             >>> import principalflow as pf
@@ -188,7 +204,11 @@ class Objective(eqx.Module):
             Array([[ 802., -400.],
                    [-400.,  200.]], dtype=float64)
         """
-        return _hessian(self, self.flat("theta", theta))
+        theta = self.flat("theta", theta)
+        size = theta.size
+        _checks.fits("theta", 2 * size**2 * theta.itemsize, f"a Hessian and an identity of {size} x {size} numbers")
+        with _loss.needs("loss", _loss.PRODUCTS):
+            return _hessian(self, theta)
 
     def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
@@ -212,13 +232,17 @@ class Objective(eqx.Module):
             raise ValueError(f"u and v must have the same shape, got {u.shape} and {v.shape}.")
         if not jnp.iscomplexobj(theta) and (jnp.iscomplexobj(u) or jnp.iscomplexobj(v)):
             raise ValueError(f"u and v must be real where theta is real, got {u.dtype} and {v.dtype}.")
-        return _third(self, theta, u, v)
+        with _loss.needs("loss", "third derivatives, which are taken in forward mode of the gradient"):
+            return _third(self, theta, u, v)
 
     def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
         """Returns the gradient at `theta` and the function `v -> Hessian v` there.
 
         Where all samples are evaluated at once the products share one forward and backward pass,
         which halves their price; with chunks each product makes its own, to keep memory bounded.
+
+        Raises:
+            ValueError: For a `theta`, or later a `v`, that isn't a vector of `len(objective.theta)` numbers.
 
         Example:
             >>> import jax.numpy as jnp
@@ -228,9 +252,11 @@ class Objective(eqx.Module):
             Array([ 802., -400.], dtype=float64)
         """
         theta = self.flat("theta", theta)
-        if self._piece is None:
-            return jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
-        return self.gradient(theta), lambda v: _hvp(self, theta, v)
+        if self._piece is not None:
+            return self.gradient(theta), lambda v: self.hvp(theta, self.flat("v", v))
+        with _loss.needs("loss", _loss.PRODUCTS):
+            gradient, product = jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
+        return gradient, Partial(_product, product, theta)
 
     def function(self) -> Callable[[Vector], Inexact[Array, ""]]:
         """Returns the loss as a plain function of theta, for `jax.grad` and what else takes one.
@@ -253,15 +279,34 @@ class Objective(eqx.Module):
         return value
 
     def over(self, data: PyTree) -> "Objective":
-        """Returns the same loss over other samples, such as a batch of these."""
+        """Returns the same loss over other samples, such as those for testing.
+
+        Raises:
+            ValueError: For data of another structure or another kind of numbers than the objective's, ragged or empty
+                ones.
+        """
+        return self._with(_pytrees.samples_like(data, self._data))
+
+    def batch(self, index: Int[Array, " b"]) -> "Objective":
+        """Returns the same loss over the samples at `index` only.
+
+        Under `jax.jit` the numbers of a traced index aren't known, so its range can't be checked: as everywhere in JAX,
+        one beyond the end takes the last sample.
+
+        Raises:
+            ValueError: For an objective without data, or an index that isn't a vector of whole numbers from 0 to the
+                number of samples less 1.
+        """
+        if self.samples is None:
+            raise ValueError("index needs an objective with data, this one was made without.")
+        index = _pytrees.positions(index, self.samples)
+        return self._with(jax.tree.map(lambda leaf: leaf[index], self._data))
+
+    def _with(self, data: PyTree) -> "Objective":
         other = eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
         if other.in_chunks:
             _refuse_batch_statistics(self._rest)
         return other
-
-    def batch(self, index: Int[Array, " b"]) -> "Objective":
-        """Returns the same loss over the samples at `index` only."""
-        return self.over(jax.tree.map(lambda leaf: leaf[index], self._data))
 
     def flat(self, name: str, theta: _checks.Numbers) -> Vector:
         """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""
@@ -294,7 +339,9 @@ class Objective(eqx.Module):
 
     def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
         params = self.unravel(theta)
-        value = self._loss(params) if batch is None else self._loss(params, batch)
+        at = "complex params" if jnp.iscomplexobj(theta) else "params" if batch is None else "params and data"
+        with _loss.evaluated("loss", at):
+            value = self._loss(params) if batch is None else self._loss(params, batch)
         if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(value):
             raise ValueError("The loss returns a real number at complex parameters, so it has no derivative there.")
         return value
@@ -320,9 +367,8 @@ class Objective(eqx.Module):
         return jax.tree.map(jnp.add, total, weighted(full * chunk, ragged)) if ragged else total
 
     def _check_scalar_loss(self) -> None:
-        shape = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or self.samples)._data), self)
-        if getattr(shape, "shape", None) != ():
-            raise ValueError(f"loss must return a scalar array, got {shape}.")
+        value = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or self.samples)._data), self)
+        _loss.check_value(value, self.theta.dtype)
 
 
 def as_objective(value: Any) -> Objective:
@@ -380,19 +426,6 @@ def _hessian(objective: Objective, theta: Vector) -> Inexact[Array, "D D"]:
     return lax.map(product, identity, batch_size=min(theta.size, _HESSIAN_COLUMNS)).T
 
 
-def _flatten(params: PyTree) -> tuple[Vector, Callable, PyTree]:
-    """Splits `params` into a flat vector of one dtype, its inverse, and the leaves that aren't floating."""
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float | complex) else leaf, params)
-    floating, rest = eqx.partition(params, eqx.is_inexact_array_like)
-    leaves = jax.tree.leaves(floating)
-    if sum(leaf.size for leaf in leaves) == 0:
-        raise ValueError("params must hold at least one floating-point number, got none.")
-    dtype = jnp.result_type(*leaves)
-    theta, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), floating))
-    _checks.finite("params", theta)
-    return theta, unravel, rest
-
-
 def _refuse_batch_statistics(params: PyTree) -> None:
     needs = lambda node: getattr(node, "needs_whole_batch", False)  # noqa: E731
     if any(map(needs, jax.tree.leaves(params, is_leaf=needs))):
@@ -402,13 +435,12 @@ def _refuse_batch_statistics(params: PyTree) -> None:
         )
 
 
-def _checked_data(data: Any) -> PyTree:
-    if data is None:
-        return None
-    data = jax.tree.map(jnp.asarray, data)
-    lengths = [leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(data)]
-    if not lengths or None in lengths or 0 in lengths:
-        raise ValueError(f"data must be arrays with at least one sample along their first axis, got lengths {lengths}.")
-    if len(set(lengths)) > 1:
-        raise ValueError(f"data must have one length along all first axes, got {lengths}.")
-    return data
+def _product(product: Callable[[Vector], Vector], theta: Vector, v: _checks.Numbers) -> Vector:
+    """Returns the linearised gradient along a vector of the size of theta, of whatever floating dtype."""
+    v = _checks.inexact("v", v, theta.dtype)
+    if v.shape != theta.shape:
+        raise ValueError(f"v must have shape {theta.shape}, got {v.shape}.")
+    with _loss.needs("loss", _loss.PRODUCTS):
+        if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
+            return lax.complex(*(product(part.astype(theta.dtype)) for part in (v.real, v.imag)))
+        return product(v.astype(theta.dtype))

@@ -11,7 +11,7 @@ from jaxtyping import ArrayLike
 from principalflow import _checks
 from principalflow.descent import Path
 from principalflow.landscape import Landscape
-from principalflow.objective import Objective
+from principalflow.objective import Objective, as_objective
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,9 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#
 _MARKERS = "osDv^<>"
 _GRID = 200
 _SOLUTIONS = 3  # more points than that are a path
+# What is drawn of a record, besides its eigenvalues.
+_RECORDED = ("step", "learning_rate", "loss", "coefficient_0_real", "next_projection_0", "drift_estimate")
+_RECORDED += ("relative_progress", "loss_change")
 
 
 def trajectories(
@@ -44,7 +47,7 @@ def trajectories(
         The axes.
 
     Raises:
-        ValueError: For an objective or a path that isn't two-dimensional, or nothing to draw.
+        ValueError: For an objective or a path that isn't two-dimensional and finite, or nothing to draw.
         ImportError: Where matplotlib isn't installed.
 
     Example:
@@ -55,11 +58,14 @@ def trajectories(
         >>> ax = pf.plot.trajectories(banana, {"NGF": solution.thetas}, path.thetas)
         >>> ax.figure.savefig("banana.png")  # doctest: +SKIP
     """
+    _check_mapping("paths", paths)
     curves = {name: _plane(f"paths[{name!r}]", path) for name, path in paths.items()}
     dots = None if descent is None else _plane("descent", descent)
     everything = [*curves.values(), *([] if dots is None else [dots])]
-    if objective.theta.size != 2 or not everything:
-        raise ValueError(f"objective must have 2 parameters, and paths something to draw; got {objective.theta.size}.")
+    size = as_objective(objective).theta.size
+    if size != 2 or not everything:
+        raise ValueError(f"objective must have 2 parameters, and paths something to draw; got {size}.")
+    _check_colours(colours)
     ax = _axes(ax)
     _contours(ax, objective, np.concatenate(everything))
     for index, (name, curve) in enumerate(curves.items()):
@@ -93,7 +99,7 @@ def errors(
         The axes.
 
     Raises:
-        ValueError: For an unknown kind, or a table without it.
+        ValueError: For an unknown kind, a table without it, or one that `compare` didn't make.
         ImportError: Where matplotlib isn't installed.
 
     Example:
@@ -104,7 +110,8 @@ def errors(
         'log'
     """
     _checks.one_of("kind", kind, ("local", "global"))
-    column = "relative_error" if relative else "error"
+    column = "relative_error" if _checks.flag("relative", relative) else "error"
+    _check_columns("table", table, ("flow", "step", "kind", column), "principalflow.compare")
     chosen = np.asarray(table["kind"]) == kind
     names, steps, values = (np.asarray(table[c])[chosen] for c in ("flow", "step", column))
     if not len(names):
@@ -135,7 +142,7 @@ def landscape(found: Landscape, surface: bool = False, ax: "Axes | None" = None)
         The axes.
 
     Raises:
-        ValueError: For a surface over a line, or a landscape without a finite loss.
+        ValueError: For what is no landscape, a surface over a line, or a landscape without a finite loss.
         ImportError: Where matplotlib isn't installed.
 
     Example:
@@ -145,8 +152,12 @@ def landscape(found: Landscape, surface: bool = False, ax: "Axes | None" = None)
         >>> ax.get_xlabel()
         'first direction'
     """
-    if surface and len(found.axes) < 2:
+    if not isinstance(found, Landscape):
+        raise ValueError(f"found must be what principalflow.landscape.evaluate returned, got {_checks.shown(found)}.")
+    if _checks.flag("surface", surface) and len(found.axes) < 2:
         raise ValueError("surface must be False for a landscape over a line.")
+    if np.shape(found.losses) != tuple(map(len, found.axes)):
+        raise ValueError(f"found must have a loss for each of its points, got losses of {np.shape(found.losses)}.")
     losses = np.where(np.isfinite(found.losses), found.losses, np.nan)
     if np.isnan(losses).all():
         raise ValueError("found must have a finite loss somewhere, it has none.")
@@ -183,7 +194,7 @@ def stability(records: Any) -> "Figure":
         The figure, of six axes.
 
     Raises:
-        ValueError: For a path without records.
+        ValueError: For a path without records, or what are none.
         ImportError: Where matplotlib isn't installed.
 
     Example:
@@ -195,6 +206,9 @@ def stability(records: Any) -> "Figure":
     records = records.records if isinstance(records, Path) else records
     if records is None:
         raise ValueError("records must be recorded: pass record=principalflow.Record(...) to descend.")
+    _check_columns("records", records, _RECORDED, "a principalflow.Record")
+    if not len(records["step"]):
+        raise ValueError("records must have at least one row, got none.")
     columns = {name: np.asarray(records[name]) for name in records}
     steps, h = columns["step"], columns["learning_rate"]
     k = sum(name.startswith("eigenvalue_") for name in columns)
@@ -252,10 +266,33 @@ def _typical(values: np.ndarray) -> float:
     return 10.0 ** np.ceil(np.log10(np.median(sizes))) if sizes.size else 1.0
 
 
+def _check_mapping(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping from labels, got {_checks.shown(value)}.")
+
+
+def _check_colours(colours: Any) -> None:
+    _pyplot()
+    from matplotlib.colors import is_color_like
+
+    _check_mapping("colours", {} if colours is None else colours)
+    for label, colour in (colours or {}).items():
+        if not is_color_like(colour):
+            raise ValueError(f"colours[{label!r}] must be a colour of matplotlib, got {_checks.shown(colour)}.")
+
+
+def _check_columns(name: str, value: Any, columns: tuple[str, ...], maker: str) -> None:
+    is_table = isinstance(value, Mapping) or hasattr(value, "columns")
+    missing = [column for column in columns if not is_table or column not in value]
+    if missing:
+        raise ValueError(f"{name} must be the table of {maker}; it has no column {missing[0]!r}.")
+
+
 def _plane(name: str, path: ArrayLike) -> np.ndarray:
-    array = np.real(np.asarray(path))
+    array = np.real(np.asarray(_checks.inexact(name, path)))
     if array.ndim != 2 or array.shape[1] != 2 or not len(array):
         raise ValueError(f"{name} must have shape (n, 2) with n of at least 1, got {array.shape}.")
+    _checks.finite(name, jnp.asarray(array))
     return array
 
 
@@ -277,7 +314,11 @@ def _levels(ax: "Axes", x: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
 
 
 def _axes(ax: "Axes | None", projection: str | None = None) -> "Axes":
-    return _pyplot().subplots(layout="constrained", subplot_kw={"projection": projection})[1] if ax is None else ax
+    if ax is None:
+        return _pyplot().subplots(layout="constrained", subplot_kw={"projection": projection})[1]
+    if not hasattr(ax, "plot"):
+        raise ValueError(f"ax must be axes of matplotlib, got {_checks.shown(ax)}.")
+    return ax
 
 
 def _pyplot() -> Any:

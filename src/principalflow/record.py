@@ -10,7 +10,7 @@ import numpy as np
 from principalflow import _checks, drift, stability
 from principalflow.flows import IGR, Flow, NegativeGradient, Principal
 from principalflow.flows._flow import as_flow
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._block import Eigenpairs
 from principalflow.spectrum._trail import Trail
 
@@ -98,11 +98,11 @@ class Recording(WarmStart):
     gradient: Vector
 
     def __init__(self, objective: Objective, record: Record):
-        self._objective, self._record = objective, record
+        self._objective, self._record = as_objective(objective), record
 
-    def __call__(self, theta: Vector, h: float) -> Row:
+    def __call__(self, theta: _checks.Numbers, h: float) -> Row:
         """Returns one record, the columns of `Record` by their names."""
-        h = _checks.positive("h", h)
+        h, theta = _checks.rate("h", h), self._objective.flat("theta", theta)
         measured = stability.measure(self._objective, theta, self._record.k, self._eigenpairs, self._record.tol)
         self._eigenpairs, self.gradient = measured.eigenpairs, measured.gradient
         next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)

@@ -95,13 +95,39 @@ def test_a_flow_that_gets_stuck_is_nan_from_there_on():
     [
         (dict(flows=[]), "flows must be one or more flows"),
         (dict(flows=[pf.flows.IGR(0.1), pf.flows.IGR(0.2)]), "of different names"),
-        (dict(flows=["ngf"]), "flow must be a flow"),
+        (dict(flows=["ngf"]), "flows must be a flow"),
         (dict(h=0), "h must be a finite number above 0"),
         (dict(steps=0), "steps must be a whole number of at least 1"),
         (dict(rtol=-1), "rtol must be a finite number above 0"),
+        (dict(flows=3), "flows must be a flow"),
+        (dict(flows={"ngf": pf.flows.NegativeGradient}), "flows must be a flow, not its class"),
+        (dict(kinds=[]), "kinds must be one or more of 'local' and 'global'"),
+        (dict(kinds=None), "kinds must be one or more of"),
+        (dict(kinds=["nearby"]), "kinds must be one of 'local', 'global', got 'nearby'"),
+        (dict(h=1e308), "h must be a learning rate from"),
+        (dict(objective=None), "objective must be a principalflow.Objective"),
+        (dict(theta=np.ones(2, np.float16)), "theta must be in single or double precision"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
-    defaults = {"theta": START, "h": H, "steps": 1, "flows": FLOWS}
+    defaults = {"objective": pf.functions.banana(), "theta": START, "h": H, "steps": 1, "flows": FLOWS}
     with pytest.raises(ValueError, match=message):
-        pf.compare(pf.functions.banana(), **(defaults | arguments))
+        pf.compare(**(defaults | arguments))
+
+
+def test_one_kind_needs_no_list():
+    table = pf.compare(pf.functions.banana(), START, H, 1, pf.flows.IGR(H), kinds="local")
+    assert list(table["kind"]) == ["local"]
+
+
+def test_a_comparison_beyond_memory_is_refused_beforehand(monkeypatch):
+    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
+    with pytest.raises(ValueError, match="steps asks for 100000001 iterates of 2 parameters"):
+        pf.compare(pf.functions.banana(), START, H, 10**8, pf.flows.IGR(H))
+
+
+def test_where_descent_does_not_move_the_missing_relative_error_is_explained():
+    table = pf.compare(pf.functions.banana(), [1.0, 1.0], H, 1, pf.flows.IGR(H))
+    assert list(table["error"]) == [0.0, 0.0]
+    assert np.all(np.isnan(table["relative_error"]))
+    assert set(table["status"]) == {"descent doesn't move"}

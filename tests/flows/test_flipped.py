@@ -79,3 +79,9 @@ def test_where_the_hessian_is_not_finite_the_direction_is_not_converged(size):
     found = pf.flows.FlippedDirection().direction(roots, jnp.zeros(size))
     assert not found.converged
     assert found.error == jnp.inf
+
+
+def test_options_may_be_any_whole_and_real_numbers():
+    bowl = pf.functions.quadratic(np.diag([1.0, 2.0, 3.0]))
+    flow = pf.flows.FlippedDirection(np.uint8(2), rtol=jnp.array(0.1), max_products=np.int64(9))
+    np.testing.assert_allclose(flow.field(bowl, [1.0, 1.0, 1.0]), [1.0, -2.0, -3.0])

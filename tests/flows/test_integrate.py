@@ -240,12 +240,26 @@ def test_single_precision_solves_in_few_steps_what_it_can_resolve():
         (dict(saves=[np.nan]), "saves must be increasing times"),
         (dict(saves=["a"]), "saves must be times"),
         (dict(max_steps=0), "max_steps must be a whole number of at least 1"),
+        (dict(max_steps=10**30), "max_steps must be a whole number of at most"),
+        (dict(saves=10**30), "saves must be a whole number of at most"),
+        (dict(saves=[10**400]), "saves must be times"),
+        (dict(saves=1.5), "saves must be increasing times"),
+        (dict(time=10**400), "time must be within the range of floating-point numbers"),
+        (dict(solver="euler", step=5e-324), "step must be at least time / 1000000000, got 4.94066e-324 for time=1"),
+        (dict(theta=np.ones(2, np.float16)), "theta must be in single or double precision, .*, got float16"),
+        (dict(theta=jnp.ones(2, jnp.bfloat16)), "theta must be in single or double precision, .*, got bfloat16"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     defaults = {"flow": pf.flows.NegativeGradient(), "theta": [1.0, 1.0], "time": 1.0}
     with pytest.raises(ValueError, match=message):
         pf.integrate(objective=pf.functions.banana(), **(defaults | arguments))
+
+
+def test_saves_beyond_memory_are_refused_beforehand(monkeypatch):
+    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
+    with pytest.raises(ValueError, match=r"saves asks for 10000001 states of 2 parameters, which take 0.298 GiB"):
+        pf.integrate(pf.flows.NegativeGradient(), pf.functions.banana(), [1.0, 1.0], 1.0, saves=10**7)
 
 
 def test_a_start_without_a_finite_field_is_refused():

@@ -59,3 +59,18 @@ def test_a_direction_without_curvature_moves_at_constant_speed():
 def test_bad_arguments_are_named(A, b, message):
     with pytest.raises(ValueError, match=message):
         pf.flows.solve_quadratic(pf.flows.Principal(H), A, b, [1.0], [3.0])
+
+
+@pytest.mark.parametrize(
+    ("flow", "times", "message"),
+    [
+        (pf.flows.FlippedDirection(), [1.0], "flow must be a SpectralFlow"),
+        (pf.flows.IGR, [1.0], "flow must be a flow, not its class"),
+        (pf.flows.IGR(H), [[1.0]], r"times must be one real number or a vector of them, got float64\(1, 1\)"),
+        (pf.flows.IGR(H), [1j], "times must be one real number or a vector of them"),
+        (pf.flows.IGR(H), [np.nan], "times must be finite"),
+    ],
+)
+def test_a_bad_flow_and_bad_times_are_named(flow, times, message):
+    with pytest.raises(ValueError, match=message):
+        pf.flows.solve_quadratic(flow, [[1.0]], [1.0], [1.0], times)

@@ -2,6 +2,8 @@ import copy
 import pickle
 import warnings
 import weakref
+from decimal import Decimal
+from fractions import Fraction
 
 import cases
 import jax
@@ -541,11 +543,27 @@ def test_exact_products_on_several_processes_are_refused(monkeypatch):
         (dict(average=1.0), "average must be"),
         (dict(weight_decay=-0.1), "weight_decay must be"),
         (dict(curvature="exact"), "curvature must be one of"),
+        (dict(factor=10**400), "factor must be within the range of floating-point numbers"),
+        (dict(factor=torch.ones(2)), "factor must be a real number"),
+        (dict(momentum=[]), "momentum must be a real number"),
+        (dict(per_parameter="no"), "per_parameter must be True or False"),
     ],
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         DAL(Network().parameters(), **options)
+
+
+@pytest.mark.parametrize("params", [None, [], "abc", torch.ones(2), [1.0], 3])
+def test_what_are_no_parameters_is_refused(params):
+    with pytest.raises(ValueError, match="params must be tensors, named tensors or groups of them, at least one"):
+        DAL(params)
+
+
+def test_options_may_be_any_real_numbers():
+    x = torch.ones(2, requires_grad=True)
+    DAL([x], power=Fraction(1, 2), factor=Decimal(1), momentum=np.float32(0.5)).step(lambda: (x * x).sum())
+    assert x.detach().isfinite().all()
 
 
 def test_a_bad_group_is_refused_and_not_kept():

@@ -346,10 +346,13 @@ def test_a_trainer_that_fails_closes_the_monitor():
         ),
         (dict(model=tanh_network(SMALL).requires_grad_(False)), "model must have parameters that require gradients"),
         (dict(model=3), "model must be an nn.Module"),
-        (dict(loss=3), "loss a function"),
+        (dict(loss=3), "loss must be a function of outputs and targets, got 3"),
         (dict(data=iter([tensors(SMALL)])), "data must be a batch, or batches that can be iterated again"),
         (dict(data=3), "data must be a batch"),
         (dict(data=(torch.ones(1),)), r"data must be \(inputs, targets\)"),
+        (dict(loss=lambda outputs: outputs.sum()), "loss must be a function of outputs and targets"),
+        (dict(data=torch.ones(3)), "data must be a batch, or batches"),
+        (dict(data="abc"), "data must be a batch, or batches"),
         (dict(k=0), "k must be"),
         (dict(momentum=1.5), "momentum must be"),
     ],
@@ -367,3 +370,14 @@ def test_no_data_at_all_are_refused():
 def test_a_rate_must_be_known():
     with pytest.raises(ValueError, match="learning_rate must be given to observe, or an optimizer"):
         plain().observe(0)
+
+
+@pytest.mark.parametrize("value", [lambda a, b: a, lambda a, b: None, lambda a, b: 1.0, lambda a, b: (a > 0).any()])
+def test_a_loss_that_returns_no_number_is_named(value):
+    with pytest.raises(ValueError, match="loss must return a tensor of one real number"):
+        Monitor(tanh_network(SMALL), value, tensors(SMALL)).observe(0, 0.1)
+
+
+def test_batches_that_are_no_pairs_are_named():
+    with pytest.raises(ValueError, match=r"data must be batches \(inputs, targets\), got a Tensor among them"):
+        Monitor(tanh_network(SMALL), mean_square, [tensors(SMALL), torch.ones(2)]).observe(0, 0.1)

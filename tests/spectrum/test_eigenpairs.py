@@ -85,6 +85,13 @@ def test_select_that_selects_nothing_is_refused_with_the_paths():
         (dict(guess=jnp.ones((953, 2))), "independent columns"),
         (dict(theta=NETWORK.theta + 1j), "theta must be real"),
         (dict(theta=NETWORK.theta * jnp.nan), "theta must be finite"),
+        (dict(theta=NETWORK.theta.astype(jnp.float16)), "theta must be in single or double precision, .* got float16"),
+        (
+            dict(theta=NETWORK.theta.astype(jnp.bfloat16)),
+            "theta must be in single or double precision, .* got bfloat16",
+        ),
+        (dict(guess=[["a"]]), "guess must be an array of numbers"),
+        (dict(select=lambda: True), "select must be a function of path"),
     ],
 )
 def test_bad_input_is_refused(changes, message):

@@ -9,11 +9,13 @@ import numpy as np
 from principalflow import _checks
 from principalflow._table import table
 from principalflow.descent import descend
-from principalflow.flows._flow import Flow
+from principalflow.flows._flow import Flow, as_flow
 from principalflow.flows._integrate import check_start, solve, solver_for
-from principalflow.objective import Objective
+from principalflow.objective import Objective, as_objective
 
 Kind = Literal["local", "global"]
+
+_AT_REST = "descent doesn't move"
 
 
 def compare(
@@ -46,10 +48,11 @@ def compare(
         One row per flow, step and kind of error, as a pandas DataFrame, or as a dict of columns where
         pandas isn't installed: `flow`, `step`, `kind`, `error`, `relative_error` (over the length of
         descent's step; below `rtol` it is the solver's own), `evaluations` (of the field, for this step),
-        `status`. Where descent or the flow ended early the error is NaN and `status` says why.
+        `status`. Where descent or the flow ended early the error is NaN, and where descent doesn't move the relative
+        error; `status` says why.
 
     Raises:
-        ValueError: As `descend` and `integrate` do, or for two flows of one name.
+        ValueError: As `descend` and `integrate` do, for what are no flows, two flows of one name, or unknown kinds.
 
     Example:
         >>> import principalflow as pf
@@ -59,12 +62,10 @@ def compare(
         >>> [f"{e:.3f}" for e in table["error"]]
         ['0.723', '0.723', '0.000', '0.000']
     """
-    named = _named(flows)
-    for kind in kinds:
-        _checks.one_of("kinds", kind, ("local", "global"))
-    rtol = _checks.positive("rtol", rtol)
+    named, kinds = _named(flows), _checked_kinds(kinds)
+    h, rtol = _checks.rate("h", h), _checks.positive("rtol", rtol)
     steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
-    start = objective.flat("theta", theta)
+    start = as_objective(objective).flat("theta", theta)
     for flow in named.values():
         check_start(flow, objective, start)
     path = descend(objective, start, h, steps)
@@ -88,7 +89,8 @@ def compare(
             solution, state = solve(flow, objective, state, times, finest, atol, solver, None, max_steps, rtol)
             reached = len(solution.thetas) == 2
             error = float(jnp.linalg.norm(solution.thetas[1] - path.thetas[n])) if reached else np.nan
-            yield n, kind, error, error / length if length else np.nan, solution.evaluations, solution.status
+            relative, status = (error / length, solution.status) if length else (np.nan, _AT_REST)
+            yield n, kind, error, relative, solution.evaluations, status if reached else solution.status
             ended = None if reached or kind == "local" else solution.status
 
     rows = [(name, *row) for name, flow in named.items() for kind in kinds for row in follow(flow, kind)]
@@ -99,8 +101,21 @@ def compare(
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:
     if isinstance(flows, Flow):
         flows = [flows]
-    pairs = flows.items() if isinstance(flows, Mapping) else [(type(flow).__name__, flow) for flow in flows]
+    if not isinstance(flows, Iterable):
+        as_flow(flows, name="flows")
+    pairs = list(flows.items()) if isinstance(flows, Mapping) else [(type(flow).__name__, flow) for flow in flows]
+    for _, flow in pairs:
+        as_flow(flow, name="flows")
     names = [str(name) for name, _ in pairs]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"flows must be one or more flows of different names, got {names}; give a dict of names.")
     return dict(zip(names, [flow for _, flow in pairs], strict=True))
+
+
+def _checked_kinds(kinds: Any) -> tuple[Kind, ...]:
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    if not isinstance(kinds, Sequence) or not kinds:
+        raise ValueError(f"kinds must be one or more of 'local' and 'global', got {_checks.shown(kinds)}.")
+    for kind in kinds:
+        _checks.one_of("kinds", kind, ("local", "global"))
+    return tuple(dict.fromkeys(kinds))

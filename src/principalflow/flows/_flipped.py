@@ -1,5 +1,7 @@
 """The gradient flow with one eigendirection turned round."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow.flows._flow import Flow
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._krylov import Applied, krylov
 
 # Up to here all eigenvectors cost less than the Krylov basis with its bookkeeping.
@@ -41,13 +43,11 @@ class FlippedDirection(Flow):
         Array([-1.,  3.], dtype=float64)
     """
 
-    index: int = eqx.field(static=True, default=0)
-    rtol: float = eqx.field(static=True, default=1e-6)
-    max_products: int = eqx.field(static=True, default=60)
+    index: int = eqx.field(static=True, default=0, converter=partial(_checks.whole, "index", least=0))
+    rtol: float = eqx.field(static=True, default=1e-6, converter=partial(_checks.positive, "rtol"))
+    max_products: int = eqx.field(static=True, default=60, converter=partial(_checks.whole, "max_products", least=1))
 
     def __check_init__(self):
-        _checks.whole("index", self.index, least=0)
-        _checks.positive("rtol", self.rtol)
         _checks.whole("max_products", self.max_products, least=self.index + 1)
 
     def field(self, objective: Objective, state: Vector) -> Vector:
@@ -74,7 +74,8 @@ class FlippedDirection(Flow):
             >>> abs(pf.flows.FlippedDirection(0).direction(bowl, [1.0, 1.0]).vector)
             Array([1., 0.], dtype=float64)
         """
-        theta = objective.flat("theta", theta)
+        theta = as_objective(objective).flat("theta", theta)
+        _checks.single_or_double("theta", theta)
         if jnp.iscomplexobj(theta):
             raise ValueError("theta must be real: FlippedDirection is a flow in real space.")
         if self.index >= theta.size:

@@ -1,13 +1,15 @@
 """What a flow is: a vector field over an objective, and a coefficient for every Hessian eigenvalue."""
 
 import abc
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Inexact, PyTree
 
-from principalflow import _checks
-from principalflow.objective import Objective, Vector
+from principalflow import _checks, _loss
+from principalflow.objective import Objective, Vector, as_objective
 
 
 class Flow(eqx.Module):
@@ -39,14 +41,27 @@ class Flow(eqx.Module):
         return None
 
 
-def as_flow(value: Any, *kinds: type[Flow]) -> Any:
+def as_flow(value: Any, *kinds: type[Flow], name: str = "flow") -> Any:
     """Returns `value` if it is a flow, and of one of `kinds` if there are any, or raises a ValueError."""
     if isinstance(value, kinds or Flow):
         return value
     if isinstance(value, type) and issubclass(value, Flow):
-        raise ValueError(f"flow must be a flow, not its class: {value.__name__}(...), got {value.__name__}.")
+        raise ValueError(f"{name} must be a flow, not its class: {value.__name__}(...), got {value.__name__}.")
     names = " or ".join(kind.__name__ for kind in kinds) or "flow"
-    raise ValueError(f"flow must be a {names} from principalflow.flows, got {value!r}.")
+    raise ValueError(f"{name} must be a {names} from principalflow.flows, got {_checks.shown(value)}.")
+
+
+def compiled(field: Callable) -> Callable:
+    """Compiles the field of a flow whose state is theta; its arguments are checked before JAX sees them."""
+    jitted = eqx.filter_jit(field)
+
+    @wraps(field)
+    def checked(self: Flow, objective: Objective, state: _checks.Numbers) -> Vector:
+        theta = as_objective(objective).flat("theta", state)
+        with _loss.needs("loss", _loss.PRODUCTS):
+            return jitted(self, objective, theta)
+
+    return checked
 
 
 class SpectralFlow(Flow):
@@ -90,7 +105,7 @@ class RateFlow(SpectralFlow):
         h: The learning rate of the descent that is modelled.
     """
 
-    h: float = eqx.field(converter=lambda h: _checks.positive("h", h))
+    h: float = eqx.field(converter=lambda h: _checks.rate("h", h))
 
     @property
     def learning_rate(self) -> float:

@@ -1,11 +1,10 @@
 """The gradient flows, which know no learning rate."""
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows._flow import SpectralFlow
+from principalflow.flows._flow import SpectralFlow, compiled
 from principalflow.objective import Objective, Vector
 
 
@@ -19,7 +18,7 @@ class _GradientFlow(SpectralFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return jnp.full_like(_checks.inexact("z", z), self._sign)
 
-    @eqx.filter_jit
+    @compiled
     def field(self, objective: Objective, state: Vector) -> Vector:
         return self._sign * objective.gradient(state)
 

@@ -22,6 +22,8 @@ from principalflow.objective import Objective, as_objective
 SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
 # Below this tolerance the 8th-order pair needs fewer evaluations than the 5th-order one.
 _TIGHT = 1e-8
+# More Euler steps than these aren't meant: they would take hours for the smallest of losses.
+_MOST_EULER_STEPS = 10**9
 # Field evaluations per step; the adaptive pairs reuse their last stage as the next step's first.
 _STAGES = {"euler": 1, "tsit5": 6, "dopri8": 13}
 
@@ -82,8 +84,8 @@ def integrate(
         A `Solution`. A solve that didn't get to the end is cut there, with the reason in `status` and `message`.
 
     Raises:
-        ValueError: For a bad argument, a non-finite start or field, or a complex flow on a loss that isn't
-            holomorphic.
+        ValueError: For a bad argument, a start of half precision, a non-finite start or field, more saves than there is
+            memory for, or a complex flow on a loss that isn't holomorphic.
 
     Example:
         >>> import principalflow as pf
@@ -101,11 +103,14 @@ def integrate(
     max_steps = _checks.whole("max_steps", max_steps, least=1)
     _checks.one_of("solver", solver, ("auto", *SOLVERS))
     if (step is None) == (solver == "euler"):
-        raise ValueError(f"step goes with solver='euler', and only with it; got step={step!r}, solver={solver!r}.")
-    times = _save_times(time, saves)
+        given = f"step={_checks.shown(step)}, solver={solver!r}"
+        raise ValueError(f"step goes with solver='euler', and only with it; got {given}.")
+    times = _save_times(time, saves, as_objective(objective).theta)
     theta = check_start(flow, objective, theta)
     if solver == "euler":
         step = _checks.positive("step", step)
+        if time > _MOST_EULER_STEPS * step:
+            raise ValueError(f"step must be at least time / {_MOST_EULER_STEPS}, got {step:g} for time={time:g}.")
         max_steps = int(np.ceil(time / step)) + 2
     else:
         rtol = _checks.resolvable("rtol", rtol, theta.dtype)
@@ -122,6 +127,7 @@ def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Arr
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
     as_flow(flow)
     theta = as_objective(objective).flat("theta", theta)
+    _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     if flow.is_complex or jnp.iscomplexobj(theta):
         require_holomorphic(objective, theta)
@@ -245,18 +251,21 @@ def _size(state: PyTree) -> float:
     return float(jnp.max(jnp.abs(ravel_pytree(state)[0])))
 
 
-def _save_times(time: float, saves) -> np.ndarray:
+def _save_times(time: float, saves, theta: Array) -> np.ndarray:
     if saves is None:
         return np.array([0.0, time])
-    if np.ndim(saves) == 0:
-        return np.linspace(0.0, time, _checks.whole("saves", saves, least=1) + 1)
+    if isinstance(saves, int | np.integer):
+        count = _checks.whole("saves", saves, least=1) + 1
+        what = f"{count} states of {theta.size} parameters"
+        _checks.fits("saves", 2 * count * theta.size * theta.itemsize, what)  # a complex flow's are twice as large
+        return np.linspace(0.0, time, count)
     try:
         times = np.asarray(saves, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"saves must be times, got {saves!r}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"saves must be times, or how many, got {_checks.shown(saves)}.") from error
     ordered = times.ndim == 1 and times.size > 0 and bool(np.all(np.diff(times) >= 0))
     if not ordered or not (times[0] >= 0 and times[-1] <= time):
-        raise ValueError(f"saves must be increasing times from 0 to time={time}, got {saves!r}.")
+        raise ValueError(f"saves must be increasing times from 0 to time={time}, got {_checks.shown(saves)}.")
     return times
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows._flow import SpectralFlow
+from principalflow.flows._flow import SpectralFlow, as_flow
 
 
 def solve_quadratic(
@@ -29,7 +29,8 @@ def solve_quadratic(
         The parameters at each time.
 
     Raises:
-        ValueError: For an A that isn't square and symmetric, or vectors that don't fit it.
+        ValueError: For a flow without such a coefficient, an A that isn't square and symmetric or is of half precision,
+            vectors that don't fit it, or times that aren't real and finite.
 
     Example:
         >>> import principalflow as pf
@@ -38,9 +39,14 @@ def solve_quadratic(
         Array([[0.72 ],
                [0.576]], dtype=float64)
     """
+    as_flow(flow, SpectralFlow)
     A = _checks.symmetric("A", A)
+    _checks.single_or_double("A", A)
     b, theta = _checks.vector("b", b, A.shape[0]), _checks.vector("theta", theta, A.shape[0])
     times = jnp.atleast_1d(_checks.inexact("times", times))
+    if times.ndim != 1 or jnp.iscomplexobj(times):
+        raise ValueError(f"times must be one real number or a vector of them, got {times.dtype}{times.shape}.")
+    _checks.finite("times", times)
     values, vectors = jnp.linalg.eigh(A)
     alpha = flow.alpha(flow.learning_rate * values)
     exponent = times[:, None] * (values * alpha)

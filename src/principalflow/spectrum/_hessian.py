@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Inexact, Int
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow.objective import Block, Objective, Vector, as_objective
 
 Select = Callable[[str], bool]
@@ -35,6 +35,7 @@ class Hessian(eqx.Module):
 
     def __init__(self, objective: Objective, theta: _checks.Numbers, select: Select | None = None):
         self.objective, self.theta = objective, as_objective(objective).flat("theta", theta)
+        _checks.single_or_double("theta", self.theta)
         _checks.finite("theta", self.theta)
         if jnp.iscomplexobj(self.theta):
             raise ValueError("theta must be real: at complex parameters the Hessian is not Hermitian.")
@@ -54,16 +55,15 @@ class Hessian(eqx.Module):
         """Whether JAX computes on the CPU."""
         return jax.default_backend() == "cpu"
 
-    @eqx.filter_jit
     def __call__(self, v: Vector | Block) -> Vector | Block:
         """Returns the Hessian times a vector or a block of the selected size."""
-        return self.take(self._times(self.put(v)))
+        with _loss.needs("loss", _loss.PRODUCTS):  # JAX may find only when it compiles that there are none
+            return _multiply(self, v)
 
-    @eqx.filter_jit
     def dense(self) -> Inexact[Array, "d d"]:
         """Returns the matrix itself, for small sizes."""
-        identity = jnp.eye(self.size, dtype=self.theta.dtype)
-        return lax.map(self, identity, batch_size=min(self.size, _DENSE_COLUMNS)).T
+        with _loss.needs("loss", _loss.PRODUCTS):
+            return _dense(self)
 
     def take(self, rows: Any) -> Any:
         """Returns the selected rows of an array with a row for every parameter."""
@@ -83,6 +83,17 @@ class Hessian(eqx.Module):
         if self.on_cpu:  # where one column after another takes less time than all at once
             return lax.map(self._product, v.T).T
         return jax.vmap(self._product, 1, 1)(v)
+
+
+@eqx.filter_jit
+def _multiply(hessian: Hessian, v: Vector | Block) -> Vector | Block:
+    return hessian.take(hessian._times(hessian.put(v)))
+
+
+@eqx.filter_jit
+def _dense(hessian: Hessian) -> Inexact[Array, "d d"]:
+    identity = jnp.eye(hessian.size, dtype=hessian.theta.dtype)
+    return lax.map(hessian, identity, batch_size=min(hessian.size, _DENSE_COLUMNS)).T
 
 
 @eqx.filter_jit

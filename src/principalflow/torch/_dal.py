@@ -88,16 +88,18 @@ class DAL(torch.optim.Optimizer):
     ) -> None:
         _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
         _checks.whole("every", every, 1)
-        if average is not None:
-            _checks.fraction("average", average)
+        average = None if average is None else _checks.fraction("average", average)
+        for name, value in dict(per_parameter=per_parameter, skip_nonfinite=skip_nonfinite).items():
+            _checks.flag(name, value)
         shared = dict(per_parameter=per_parameter, curvature=curvature, every=every, average=average)
         shared |= dict(skip_nonfinite=skip_nonfinite, foreach=foreach)
         own = dict(power=power, max_learning_rate=max_learning_rate, factor=factor)
-        own |= dict(momentum=momentum or 0.0, weight_decay=weight_decay or 0.0, adapt=True, lr=0.0)
+        own |= dict(momentum=0.0 if momentum is None else momentum, adapt=True, lr=0.0)
+        own |= dict(weight_decay=0.0 if weight_decay is None else weight_decay)
         # All in the groups, so that state_dict, copies and pickles carry it. `drift_learning_rate` repeats `lr`, to see
         # whether somebody else wrote that.
         memory = dict(measured_curvature=0.0, length=0.0, count=0, nonfinite=0, drift_learning_rate=0.0)
-        super().__init__(params, shared | own | memory)
+        super().__init__(_checked_params(params), shared | own | memory)
 
     @property
     def curvature(self) -> float:
@@ -163,7 +165,7 @@ class DAL(torch.optim.Optimizer):
         if not closures or not all(map(callable, closures)):
             raise RuntimeError("DAL measures curvature, so step needs a closure: step(lambda: criterion(model(x), y)).")
         for i, group in enumerate(self.param_groups):
-            _check_options(group, least_factor=0.0)
+            _check_options(group, scheduled=True)
             _refuse_other_writers(group, i)
         shared = self.param_groups[0]
         params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
@@ -297,16 +299,25 @@ def _number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def _check_options(group: dict[str, Any], least_factor: float | None = None) -> None:
-    """Checks a group's options; a schedule may take the factor down to `least_factor`."""
-    _checks.non_negative("power", group["power"])
-    _checks.positive("max_learning_rate", group["max_learning_rate"])
-    if group["factor"] != least_factor:
-        _checks.positive("factor", group["factor"])
-    _checks.fraction("momentum", group["momentum"])
-    _checks.non_negative("weight_decay", group["weight_decay"])
+def _check_options(group: dict[str, Any], scheduled: bool = False) -> None:
+    """Makes a group's options numbers, if they are right; a schedule may take the factor down to 0."""
+    group["power"] = _checks.non_negative("power", group["power"])
+    group["max_learning_rate"] = _checks.positive("max_learning_rate", group["max_learning_rate"])
+    factor = _checks.non_negative if scheduled else _checks.positive
+    group["factor"] = factor("factor", group["factor"])
+    group["momentum"] = _checks.fraction("momentum", group["momentum"])
+    group["weight_decay"] = _checks.non_negative("weight_decay", group["weight_decay"])
     if not group["adapt"]:
         _checks.positive("lr, which a group with adapt=False must have,", group["lr"])
+
+
+def _checked_params(params: Any) -> list[Any]:
+    """Returns parameters, named parameters or groups as a list; PyTorch checks the rest."""
+    items = [] if isinstance(params, Tensor | str | bytes) or not isinstance(params, Iterable) else list(params)
+    if not items or not all(isinstance(item, Tensor | dict | tuple) for item in items):
+        given = _checks.shown(params)
+        raise ValueError(f"params must be tensors, named tensors or groups of them, at least one, got {given}.")
+    return items
 
 
 def _check_parameter(p: Tensor, group: dict[str, Any]) -> None:

@@ -45,8 +45,8 @@ class Monitor(Watch):
             in.
 
     Raises:
-        ValueError: For a model without trainable parameters or with ones of half precision, data that can be iterated
-            only once, or an option out of its range.
+        ValueError: For a model without trainable parameters or with ones of half precision, a loss that is no function
+            of outputs and targets, data that can be iterated only once, or an option out of its range.
 
     Example:
         >>> import torch
@@ -154,8 +154,9 @@ class _Recording(WarmStart):
     """Takes one record after another of a model, and leaves it as it was."""
 
     def __init__(self, model: nn.Module, loss: Callable, data: Any, record: Record, train_mode: bool | None):
-        if not isinstance(model, nn.Module) or not callable(loss):
-            raise ValueError(f"model must be an nn.Module and loss a function, got {type(model)} and {type(loss)}.")
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"model must be an nn.Module, got {_checks.shown(model)}.")
+        _checks.function("loss", loss, *(("model",) if data is None else ("outputs", "targets")))
         # The model that was compiled, since a compiled one has no second derivatives; they share the parameters.
         self._model: nn.Module = getattr(model, "_orig_mod", model)
         self._loss, self._data, self._record, self._train_mode = loss, data, record, train_mode
@@ -213,15 +214,19 @@ class _Recording(WarmStart):
     def _closures(self) -> Iterator[tuple[Closure, int]]:
         """Yields the loss of each batch, and what it weighs."""
         if self._data is None:
-            yield lambda: self._loss(self._model), 1
+            yield lambda: _number(self._loss(self._model)), 1
         elif self._is_one_batch:
             yield self._of_batch(*self._data), 1
         else:
-            for inputs, targets in self._data:
-                yield self._of_batch(inputs, targets), len(jax.tree.leaves(targets)[0])
+            for batch in self._data:
+                if not isinstance(batch, tuple | list) or len(batch) != 2:
+                    raise ValueError(
+                        f"data must be batches (inputs, targets), got a {type(batch).__name__} among them."
+                    )
+                yield self._of_batch(*batch), len(jax.tree.leaves(batch[1])[0])
 
     def _of_batch(self, inputs: Any, targets: Any) -> Closure:
-        return lambda: self._loss(self._model(inputs), targets)
+        return lambda: _number(self._loss(self._model(inputs), targets))
 
 
 class _Derivatives:
@@ -263,13 +268,21 @@ class _Derivatives:
         return torch.cat([t.reshape(-1).to(self._params[0].device) for t in whole])
 
 
+def _number(loss: Any) -> Tensor:
+    """Returns what the user's loss did, if it is one."""
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
+        got = f"{loss.dtype} of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise ValueError(f"loss must return a tensor of one real number, got {got}.")
+    return loss
+
+
 def _is_batch(data: Any) -> bool:
     """Whether data are one batch, inputs and targets, and not several."""
     if isinstance(data, tuple) or (isinstance(data, list) and data and isinstance(data[0], Tensor)):
         if len(data) != 2:
             raise ValueError(f"data must be (inputs, targets) or a list of such batches, got {len(data)} entries.")
         return True
-    if not isinstance(data, Iterable) or isinstance(data, Iterator):
+    if not isinstance(data, Iterable) or isinstance(data, Iterator | Tensor | str | bytes):
         raise ValueError(f"data must be a batch, or batches that can be iterated again, got a {type(data).__name__}.")
     return False
 

@@ -1,0 +1,55 @@
+"""A loss of the user's: what it must return, and which of its errors to explain."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax.numpy as jnp
+
+from principalflow import _checks
+
+PRODUCTS = "Hessian products, which are forward-mode derivatives of the gradient"
+
+# The words of JAX where a function has a value, but not the derivative that is asked for.
+_NO_DERIVATIVE = re.compile("differentiat|autodiff|jvp|vjp", re.IGNORECASE)
+
+
+def check_value(value: Any, dtype: Any) -> None:
+    """Raises unless what the loss returns at parameters of `dtype` is a scalar that has a derivative by them."""
+    if getattr(value, "shape", None) != ():
+        raise ValueError(f"loss must return a scalar array, got {_checks.shown(value)}.")
+    kind, name = (
+        (jnp.complexfloating, "complex") if jnp.issubdtype(dtype, jnp.complexfloating) else (jnp.floating, "real")
+    )
+    if not jnp.issubdtype(value.dtype, kind):
+        raise ValueError(f"loss must return a {name} floating-point number at params of {dtype}, got {value.dtype}.")
+
+
+@contextmanager
+def evaluated(name: str, at: str) -> Iterator[None]:
+    """Says that it is the loss, called `name`, that fails in JAX; the user's own errors stay as they are."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_raised_by_jax(error) or _NO_DERIVATIVE.search(str(error)):  # which `needs` explains
+            raise
+        raise ValueError(f"{name} can't be evaluated at these {at}. JAX says: {error}") from error
+
+
+@contextmanager
+def needs(name: str, derivative: str) -> Iterator[None]:
+    """Says which derivative the loss, an argument called `name`, lacks where JAX finds that it has none."""
+    try:
+        yield
+    except (TypeError, ValueError, NotImplementedError) as error:
+        if not _NO_DERIVATIVE.search(str(error)) or str(error).startswith(f"{name} "):
+            raise
+        raise ValueError(f"{name} must have {derivative}, and this one has none. JAX says: {error}") from error
+
+
+def _is_raised_by_jax(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("jax.")

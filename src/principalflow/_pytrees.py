@@ -1,0 +1,95 @@
+"""What an objective is made of, checked: parameters as one flat vector, and samples along the first axes of data."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Inexact, PyTree
+
+from principalflow import _checks
+
+_KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+
+
+def flatten(params: PyTree) -> tuple[Inexact[Array, " D"], Callable, PyTree]:
+    """Splits `params` into a flat vector of one dtype, its inverse, and the leaves that aren't floating."""
+    floating, rest = eqx.partition(jax.tree.map(floating_as_array, params), eqx.is_inexact_array)
+    leaves = jax.tree.leaves(floating)
+    if sum(leaf.size for leaf in leaves) == 0:
+        raise ValueError("params must hold at least one floating-point number, got none.")
+    for leaf in leaves:
+        _checks.inexact("params", leaf)
+    dtype = jnp.result_type(*leaves)
+    theta, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), floating))
+    _checks.finite("params", theta)
+    return theta, unravel, rest
+
+
+def floating_as_array(leaf: Any) -> Any:
+    """Returns a floating leaf as JAX's array, others as they are; arrays that JAX can't hold are refused."""
+    if isinstance(leaf, np.ndarray | np.generic) and not _is_numeric(leaf.dtype):
+        raise ValueError(f"params must hold arrays of numbers, got one of dtype {leaf.dtype}.")
+    is_floating = isinstance(leaf, float | complex) or (
+        isinstance(leaf, np.ndarray | np.generic) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+    )
+    return _checks.array_of_numbers("params", leaf) if is_floating else leaf
+
+
+def samples_of(data: PyTree) -> PyTree:
+    """Returns data as arrays that have one length along their first axes, or raises."""
+    if data is None:
+        return None
+    leaves, structure = jax.tree_util.tree_flatten_with_path(data)
+    arrays = [_checks.array_of_numbers(f"data{jax.tree_util.keystr(path)}", leaf) for path, leaf in leaves]
+    lengths = [array.shape[0] if array.ndim else None for array in arrays]
+    if not lengths or None in lengths or 0 in lengths:
+        got = _checks.shown(lengths)
+        raise ValueError(f"data must be arrays with at least one sample along their first axis, got lengths {got}.")
+    if len(set(lengths)) > 1:
+        raise ValueError(f"data must have one length along all first axes, got {_checks.shown(lengths)}.")
+    return jax.tree.unflatten(structure, arrays)
+
+
+def samples_like(data: PyTree, former: PyTree) -> PyTree:
+    """Returns data as `samples_of` does if they have the structure and the kinds of numbers of the former ones."""
+    if data is None or former is None:
+        if data is former:
+            return data
+        needed = "None, as the loss takes none" if former is None else "given, as the loss takes some"
+        raise ValueError(f"data must be {needed}, got a {type(data).__name__}.")
+    data = samples_of(data)
+    structures = [jax.tree.structure(tree) for tree in (former, data)]
+    if structures[0] != structures[1]:
+        given, needed = (_checks.shown(structure) for structure in structures[::-1])
+        raise ValueError(f"data must have the structure of the objective's, {needed}, got {given}.")
+    for new, old in zip(jax.tree.leaves(data), jax.tree.leaves(former), strict=True):
+        if _kind(new) != _kind(old):
+            raise ValueError(f"data must hold numbers of the objective's kind, {old.dtype}, got {new.dtype}.")
+    return data
+
+
+def positions(index: Any, samples: int) -> Any:
+    """Returns the positions of some samples, 1-D; concrete ones must be there."""
+    if isinstance(index, Tracer):  # only its shape and dtype are known
+        array, within = index, True
+    else:
+        array = np.asarray(_checks.array_of_numbers("index", index))
+        within = bool(array.size and array.min() >= 0 and array.max() < samples)
+    if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer) or not array.size or not within:
+        raise ValueError(
+            f"index must be one or more whole numbers from 0 to {samples - 1}, (b,), got {_checks.shown(index)}."
+        )
+    return array
+
+
+def _kind(array: Array) -> Any:
+    return next(kind for kind in _KINDS if jnp.issubdtype(array.dtype, kind))
+
+
+def _is_numeric(dtype: Any) -> bool:
+    return any(jnp.issubdtype(dtype, kind) for kind in _KINDS)

@@ -1,0 +1,43 @@
+"""A row of the table of calls."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hostile.values import NOTHINGS, OBJECTIVES, SMALL, THETA, VECTORS
+
+import principalflow as pf
+
+
+@dataclass(frozen=True)
+class Call:
+    """One row: a public function, arguments that work, and for some of them what is thrown at it instead.
+
+    Attributes:
+        name: Its name below `principalflow`.
+        function: The function, or what calls it and uses its result.
+        good: Arguments that work.
+        hostile: What is thrown at each.
+        names: Names that an error may say besides those of the arguments.
+        is_formula: Whether it computes a plain formula, whose result is as finite as its arguments.
+    """
+
+    name: str
+    function: Callable
+    good: dict[str, Any]
+    hostile: dict[str, Sequence]
+    names: tuple[str, ...] = ()
+    is_formula: bool = False
+
+    @property
+    def combinations(self) -> int:
+        """How many cases with one or two hostile arguments there are."""
+        sizes = [len(values) for values in self.hostile.values()]
+        return sum(sizes) + (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2
+
+
+PLACE = dict(objective=OBJECTIVES, theta=VECTORS)
+AT = dict(objective=SMALL, theta=THETA)
+BOWL = pf.functions.quadratic(np.diag([1.0, 2.0, 3.0]))
+SELECTS = (lambda path: "w" in path, lambda path: False, lambda path: None, lambda path: path, *NOTHINGS[:8])

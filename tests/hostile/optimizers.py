@@ -1,0 +1,195 @@
+"""Calls of optimisers and monitors, PyTorch's too where it is installed."""
+
+from hostile.call import Call
+from hostile.values import (
+    DATA,
+    NOTHINGS,
+    NUMBERS,
+    OBJECTIVES,
+    PARAMETERS,
+    PARAMS,
+    SMALL,
+    VALUE_FUNCTIONS,
+    VECTORS,
+    WORDS,
+    mean_square,
+)
+
+import principalflow as pf
+
+_OPTIONS = dict(
+    power=NUMBERS,
+    max_learning_rate=NUMBERS,
+    factor=NUMBERS,
+    per_parameter=(True, *WORDS),
+    curvature=(*WORDS, "finite_difference"),
+    every=NUMBERS,
+    average=NUMBERS,
+)
+_GOOD_OPTIONS = dict(
+    power=1.0, max_learning_rate=5.0, factor=2.0, per_parameter=False, curvature="hvp", every=1, average=None
+)
+_OWN_OPTIONS = dict(momentum=NUMBERS, weight_decay=NUMBERS, skip_nonfinite=WORDS)
+_GOOD_OWN_OPTIONS = dict(momentum=None, weight_decay=None, skip_nonfinite=False)
+
+
+def _loss_of_params(params):
+    return mean_square(params, DATA)
+
+
+_UPDATE = dict(grads=PARAMS, params=PARAMS, value_fn=_loss_of_params, hvp=None, curvature_fn=None, all_params=None)
+_UPDATES = dict(
+    grads=PARAMETERS,
+    params=PARAMETERS,
+    value_fn=VALUE_FUNCTIONS,
+    hvp=PARAMETERS,
+    curvature_fn=VALUE_FUNCTIONS,
+    all_params=PARAMETERS,
+)
+
+
+def _updated(make):
+    def call(grads, params, value_fn, hvp, curvature_fn, all_params, **options):
+        tx = make(**options)
+        extra = dict(value_fn=value_fn, hvp=hvp, curvature_fn=curvature_fn, all_params=all_params)
+        steps, state = tx.update(grads, tx.init(PARAMS), params, **extra)
+        return steps, state
+
+    return call
+
+
+def _started(make):
+    return lambda params: make(per_parameter=True).init(params)
+
+
+def _observed(objective, k, every, tol, budget, to, momentum, step, params, learning_rate):
+    monitor = pf.Monitor(objective, k, every, tol, budget, to, momentum)
+    row = monitor.observe(step, params, learning_rate)
+    monitor.summary()
+    monitor.table()
+    return row
+
+
+OPTIMIZERS = [
+    Call(
+        "dal",
+        _updated(pf.dal),
+        _UPDATE | _GOOD_OPTIONS | _GOOD_OWN_OPTIONS,
+        _UPDATES | _OPTIONS | _OWN_OPTIONS,
+        names=("updates",),
+        is_formula=True,
+    ),
+    Call("dal (update)", _updated(pf.dal), dict(_UPDATE), dict(_UPDATES), names=("updates",), is_formula=True),
+    Call(
+        "scale_by_dal",
+        _updated(pf.scale_by_dal),
+        _UPDATE | _GOOD_OPTIONS,
+        _UPDATES | _OPTIONS,
+        names=("updates",),
+        is_formula=True,
+    ),
+    Call("dal (init)", _started(pf.dal), dict(params=PARAMS), dict(params=PARAMETERS)),
+    Call(
+        "Monitor",
+        _observed,
+        dict(
+            objective=SMALL,
+            k=2,
+            every=1,
+            tol=1e-2,
+            budget=None,
+            to=None,
+            momentum=0.0,
+            step=0,
+            params=PARAMS,
+            learning_rate=0.1,
+        ),
+        dict(
+            objective=OBJECTIVES,
+            k=NUMBERS,
+            every=NUMBERS,
+            tol=NUMBERS,
+            budget=NUMBERS,
+            to=(1, [], object(), 1.5, {}, lambda row: None),
+            momentum=NUMBERS,
+            step=NUMBERS,
+            params=(*PARAMETERS, *VECTORS),
+            learning_rate=NUMBERS,
+        ),
+    ),
+]
+
+
+def torch_calls() -> list[Call]:
+    import torch
+
+    from principalflow.torch import DAL, Monitor
+
+    def parameters(*dtypes):
+        return tuple([torch.ones(2, dtype=dtype, requires_grad=dtype.is_floating_point)] for dtype in dtypes)
+
+    def stepped(params, closure, **options):
+        params = (
+            [p.clone().detach().requires_grad_(p.requires_grad) for p in params] if isinstance(params, list) else params
+        )
+        optimizer = DAL(params, **options)
+        loss = optimizer.step((lambda: closure(params)) if callable(closure) else closure)
+        return loss, params, optimizer
+
+    def square(params):
+        return sum((p * p).sum() for p in params)
+
+    def observed(model, loss, data, step, learning_rate, **options):
+        monitor = Monitor(model, loss, data, **options)
+        row = monitor.observe(step, learning_rate)
+        monitor.summary()
+        return row
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1).double()
+    data = (torch.ones(4, 2).double(), torch.ones(4, 1).double())
+    strange = (torch.ones(2), [torch.ones(2)], torch.ones(3, dtype=torch.int), *NOTHINGS)
+    closures = (
+        lambda params: params[0],
+        lambda params: None,
+        lambda params: 1.0,
+        lambda params: square(params) * float("nan"),
+        lambda params: square(params).detach(),
+        lambda params: square(params) * 1e300,
+        lambda params: (params[0] + 1j).sum(),
+        *NOTHINGS[:8],
+    )
+    return [
+        Call(
+            "torch.DAL",
+            stepped,
+            dict(params=[torch.ones(2, requires_grad=True)], closure=square, **_GOOD_OPTIONS, **_GOOD_OWN_OPTIONS),
+            dict(
+                params=(
+                    *parameters(torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.complex64),
+                    *strange,
+                ),
+                closure=closures,
+                **_OPTIONS,
+                **_OWN_OPTIONS,
+            ),
+            names=("closure", "group"),
+        ),
+        Call(
+            "torch.Monitor",
+            observed,
+            dict(model=model, loss=torch.nn.functional.mse_loss, data=data, k=1, every=1, step=0, learning_rate=0.1),
+            dict(
+                model=(torch.nn.Linear(2, 1).half(), torch.nn.ReLU(), *NOTHINGS),
+                loss=(lambda a, b: a, lambda a, b: None, lambda a, b: (a - b).sum() * float("nan"), *NOTHINGS[:8]),
+                data=(data[0], list(data), [data], [], (data[0],), (data[0], data[1].float()), iter([data]), *strange),
+                k=NUMBERS,
+                every=NUMBERS,
+                tol=NUMBERS,
+                budget=NUMBERS,
+                momentum=NUMBERS,
+                step=NUMBERS,
+                learning_rate=NUMBERS,
+            ),
+        ),
+    ]
