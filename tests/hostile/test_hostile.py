@@ -29,15 +29,8 @@ _OTHERS = """
 WITHOUT_ROW = {*_RETURNED.split(), *_OTHERS.split()}
 
 
-# Rows whose functions are mended elsewhere; to be emptied.
-PENDING = ("flows.I", "flows.Third", "flows.Back", "flows.Principal", "spectrum.apply", "models.", "runs.", "report.")
-PENDING += ("data.", "training.")
-
-
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_a_hostile_call_is_answered(call: Call):
-    if call.name.startswith(PENDING) and not call.name.endswith("jacobian_eigenvalues"):
-        pytest.skip("mended elsewhere")
     names = {*call.good, *call.hostile, *call.names}
 
     @settings(max_examples=EXAMPLES)

@@ -11,8 +11,8 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows._flow import RateFlow
-from principalflow.objective import Objective, Vector
+from principalflow.flows._flow import RateFlow, compiled
+from principalflow.objective import Objective, Vector, as_objective
 
 
 class ImplicitGradientRegularization(RateFlow):
@@ -33,7 +33,7 @@ class ImplicitGradientRegularization(RateFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return _series(z, order=1)
 
-    @eqx.filter_jit
+    @compiled
     def field(self, objective: Objective, state: Vector) -> Vector:
         gradient, product = objective.linearize(state)
         return -gradient - self.h / 2 * product(gradient)
@@ -61,7 +61,7 @@ class ThirdOrder(RateFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return _series(z, order=2)
 
-    @eqx.filter_jit
+    @compiled
     def field(self, objective: Objective, state: Vector) -> Vector:
         gradient, product = objective.linearize(state)
         once = product(gradient)
@@ -109,11 +109,11 @@ class BackwardError(RateFlow):
         return _series(z, self.order)
 
     def field(self, objective: Objective, state: Vector) -> Vector:
-        return self._field_and_error(objective, objective.flat("theta", state))[0]
+        return self._field_and_error(objective, as_objective(objective).flat("theta", state))[0]
 
     def field_error(self, objective: Objective, state: Vector) -> Array:
         """Returns the relative error that rounding leaves in the field: that of the largest gradient, amplified."""
-        return self._field_and_error(objective, objective.flat("theta", state))[1]
+        return self._field_and_error(objective, as_objective(objective).flat("theta", state))[1]
 
     @eqx.filter_jit
     def _field_and_error(self, objective: Objective, theta: Vector) -> tuple[Vector, Array]:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow.flows._flow import RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
 from principalflow.objective import Objective, Vector, as_objective
@@ -87,7 +87,8 @@ class Principal(RateFlow):
         """
         theta = as_objective(objective).flat("theta", theta)
         _checks.single_or_double("theta", theta)
-        return _evaluate(self, objective, theta)
+        with _loss.needs("loss", _loss.PRODUCTS):
+            return _evaluate(self, objective, theta)
 
     def _is_dense(self, objective: Objective) -> bool:
         return self.method == "dense" or (self.method == "auto" and objective.theta.size <= _DENSE_SIZE)
@@ -113,7 +114,7 @@ class PrincipalThirdOrder(Principal):
 
     def non_principal(self, objective: Objective, theta: _checks.Numbers) -> Vector:
         r"""Returns the added term alone, $-\frac{h^2}{12}\, g^T (\nabla^3 E)\, g$."""
-        gradient = objective.gradient(theta)
+        gradient = as_objective(objective).gradient(theta)
         return -(self.h**2) / 12 * objective.third(theta, gradient, gradient)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -40,15 +41,18 @@ def save(page: str, path: str | os.PathLike[str]) -> Path:
     path = _checks.path("path", path)
     if path.is_dir() or not path.name:
         raise ValueError(f"path must be that of a file to write, got the folder {str(path)!r}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.unlink(missing_ok=True)
         with unfinished.open("x", encoding="utf-8") as file:  # which follows no link that somebody put there
             file.write(page)
         os.replace(unfinished, path)
+    except OSError as error:
+        raise ValueError(f"path can't be written to: {error}.") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
     return path
 
 

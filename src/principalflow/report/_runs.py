@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from principalflow import _checks
 from principalflow.report import _page, _plots, _summary
 from principalflow.report._run import Run, read
 
@@ -43,6 +44,8 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
         >>> "The loss fell from 2 at step 0 to 0.5 at step 2" in page
         True
     """
+    if not isinstance(runs, Mapping):
+        raise ValueError(f"runs must be a mapping from names to tables, got {_checks.shown(runs)}.")
     if not runs:
         raise ValueError("runs must hold at least one run, got none.")
     empty = [str(name) for name, frame in runs.items() if getattr(frame, "empty", False)]

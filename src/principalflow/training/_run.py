@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from principalflow import runs
+from principalflow import _checks, runs
 from principalflow._progress import progress as progress_bar
 from principalflow.runs._directory import CONFIG, in_use, read_config, read_status
 from principalflow.runs._files import plain
@@ -64,6 +64,9 @@ def run(
         >>> list(pf.training.run(options, tempfile.mkdtemp()).values())
         ['done']
     """
+    if not isinstance(options, Options):
+        raise ValueError(f"options must be training.Options(...), got {_checks.shown(options)}.")
+    out = _checks.path("out", out)
     options.check()
     say = say or (lambda sentence: None)
     members = {Path(out) / name: single for name, single in options.runs().items()}
