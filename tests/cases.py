@@ -1,7 +1,10 @@
-"""Problems that the tests share."""
+"""Problems that the tests share, and what they count."""
 
+import logging
+from contextlib import contextmanager
 from itertools import pairwise
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -49,3 +52,20 @@ def random_quadratic(size, h, seed=0):
 def slope(xs, ys):
     """The slope of log y over log x."""
     return np.polyfit(np.log(xs), np.log(ys), 1)[0]
+
+
+@contextmanager
+def compilations(of=""):
+    """Gives a list of what JAX compiles meanwhile: the messages that hold `of`."""
+    messages, handler, logger = [], logging.Handler(), logging.getLogger("jax")
+    handler.emit = lambda record: messages.append(record.getMessage())
+    found, propagate = [], logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        with jax.log_compiles():
+            yield found
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        found += [message for message in messages if message.startswith("Compiling") and of in message]

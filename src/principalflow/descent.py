@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
+from principalflow._compiled import compiled
 from principalflow._progress import progress as progress_bar
 from principalflow._table import table
 from principalflow.objective import Objective, Vector, as_objective
@@ -142,7 +142,7 @@ def _end(losses: Array, steps: int) -> tuple[bool, str]:
     return False, f"completed {steps} steps{rose}"
 
 
-@eqx.filter_jit
+@compiled
 def _descend(objective: Objective, theta: Vector, h: Array, steps: int):
     """Returns the number of finite iterates, and buffers that start with them."""
 

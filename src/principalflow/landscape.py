@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Inexact
 
 from principalflow import _checks
+from principalflow._compiled import compiled
 from principalflow.objective import Block, Objective, Vector, as_objective
 
 _MARGIN = 0.2  # beyond the outermost points, of their extent
@@ -233,7 +234,7 @@ def _ends(plane: Plane, reach: float | None) -> list[tuple[float, float]]:
     return list(zip(low - margin, high + margin, strict=True))
 
 
-@eqx.filter_jit
+@compiled
 def _losses(
     objective: Objective, origin: Vector, directions: Block, grid: Inexact[Array, "n d"], together: int
 ) -> Inexact[Array, " n"]:

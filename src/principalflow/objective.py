@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
 from principalflow import _checks, _loss, _pytrees
+from principalflow._compiled import Programs, compiled
 
 Vector = Inexact[Array, " D"]
 Block = Inexact[Array, "D k"]
@@ -66,6 +67,7 @@ class Objective(eqx.Module):
     _unravel: Callable
     _rest: PyTree
     _data: PyTree
+    _programs: Programs
     chunk: int | None = eqx.field(static=True)
     vouched_holomorphic: bool = eqx.field(static=True)
 
@@ -80,6 +82,7 @@ class Objective(eqx.Module):
         self.theta, self._unravel, self._rest = _pytrees.flatten(params)
         self._data = _pytrees.samples_of(data)
         self._loss = _checks.function("loss", loss, *(("params",) if data is None else ("params", "batch")))
+        self._programs = Programs.of(loss)
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = _checks.flag("holomorphic", holomorphic)
         if self.in_chunks:
@@ -380,18 +383,18 @@ def as_objective(value: Any) -> Objective:
     return value
 
 
-@eqx.filter_jit
+@compiled
 def _value(objective: Objective, theta: Vector):
     return objective._mean(lambda batch: objective._of_batch(theta, batch))
 
 
-@eqx.filter_jit
+@compiled
 def _value_and_gradient(objective: Objective, theta: Vector):
     both = jax.value_and_grad(objective._of_batch, holomorphic=jnp.iscomplexobj(theta))
     return objective._mean(lambda batch: both(theta, batch))
 
 
-@eqx.filter_jit
+@compiled
 def _hvp(objective: Objective, theta: Vector, v: Vector | Block) -> Vector | Block:
     if v.ndim == 2:  # theta is not batched, so all columns share one forward and backward pass
         return jax.vmap(lambda column: _hvp(objective, theta, column), 1, 1)(v)
@@ -405,7 +408,7 @@ def _hvp(objective: Objective, theta: Vector, v: Vector | Block) -> Vector | Blo
     return objective._mean(product)
 
 
-@eqx.filter_jit
+@compiled
 def _third(objective: Objective, theta: Vector, u: Vector | Block, v: Vector | Block) -> Vector | Block:
     if v.ndim == 2:
         return jax.vmap(lambda a, b: _third(objective, theta, a, b), 1, 1)(u, v)
@@ -419,7 +422,7 @@ def _third(objective: Objective, theta: Vector, u: Vector | Block, v: Vector | B
     return objective._mean(contracted)
 
 
-@eqx.filter_jit
+@compiled
 def _hessian(objective: Objective, theta: Vector) -> Inexact[Array, "D D"]:
     product = objective.linearize(theta)[1]
     identity = jnp.eye(theta.size, dtype=theta.dtype)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
+from principalflow._compiled import compiled
 from principalflow.flows._flow import Flow
 from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._krylov import Applied, krylov
@@ -109,7 +110,7 @@ class FlippedDirection(Flow):
         return -lambdas.at[flipped].multiply(-1)
 
 
-@eqx.filter_jit
+@compiled
 def _direction(flow: FlippedDirection, objective: Objective, theta: Vector) -> Applied:
     if theta.size <= _DENSE_SIZE:
         hessian = objective.hessian(theta)

@@ -9,6 +9,7 @@ import equinox as eqx
 from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks, _loss
+from principalflow._compiled import compiled
 from principalflow.objective import Objective, Vector, as_objective
 
 
@@ -51,9 +52,9 @@ def as_flow(value: Any, *kinds: type[Flow], name: str = "flow") -> Any:
     raise ValueError(f"{name} must be a {names} from principalflow.flows, got {_checks.shown(value)}.")
 
 
-def compiled(field: Callable) -> Callable:
+def compiled_field(field: Callable) -> Callable:
     """Compiles the field of a flow whose state is theta; its arguments are checked before JAX sees them."""
-    jitted = eqx.filter_jit(field)
+    jitted = compiled(field)
 
     @wraps(field)
     def checked(self: Flow, objective: Objective, state: _checks.Numbers) -> Vector:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows._flow import SpectralFlow, compiled
+from principalflow.flows._flow import SpectralFlow, compiled_field
 from principalflow.objective import Objective, Vector
 
 
@@ -18,7 +18,7 @@ class _GradientFlow(SpectralFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return jnp.full_like(_checks.inexact("z", z), self._sign)
 
-    @compiled
+    @compiled_field
     def field(self, objective: Objective, state: Vector) -> Vector:
         return self._sign * objective.gradient(state)
 

@@ -1,12 +1,11 @@
 """Following a flow through time."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +14,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from principalflow import _checks
+from principalflow._compiled import compiled
 from principalflow._holomorphic import require_holomorphic
 from principalflow.flows._flow import Flow, as_flow
 from principalflow.objective import Objective, as_objective
 
 SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
+# Without its own compilation, which is never forgotten: it is part of a larger one here.
+_diffeqsolve: Callable = diffrax.diffeqsolve.__wrapped__  # pyright: ignore
 # Below this tolerance the 8th-order pair needs fewer evaluations than the 5th-order one.
 _TIGHT = 1e-8
 # More Euler steps than these aren't meant: they would take hours for the smallest of losses.
@@ -191,7 +193,7 @@ def solve(
     return Solution(saved[:reached], thetas[:reached], evaluations, int(steps), status, message), last
 
 
-@eqx.filter_jit
+@compiled
 def _solve(flow, objective, state, slope, numbers, solver, max_steps):
     times, rtol, atol, step = numbers
     time = times[-1]
@@ -203,7 +205,7 @@ def _solve(flow, objective, state, slope, numbers, solver, max_steps):
         # Step on the times to save: interpolating between steps would lose digits to the tolerance.
         controller = diffrax.ClipStepSizeController(controller, step_ts=times)
         solver_state = (jnp.asarray(False), slope)  # not the first step: its first stage is known
-    solution = diffrax.diffeqsolve(
+    solution = _diffeqsolve(
         diffrax.ODETerm(lambda _, y, __: _while_in_range(y, flow.field(objective, y))),
         SOLVERS[solver](),
         t0=jnp.zeros_like(time),

@@ -11,7 +11,8 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows._flow import RateFlow, compiled
+from principalflow._compiled import compiled
+from principalflow.flows._flow import RateFlow, compiled_field
 from principalflow.objective import Objective, Vector, as_objective
 
 
@@ -33,7 +34,7 @@ class ImplicitGradientRegularization(RateFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return _series(z, order=1)
 
-    @compiled
+    @compiled_field
     def field(self, objective: Objective, state: Vector) -> Vector:
         gradient, product = objective.linearize(state)
         return -gradient - self.h / 2 * product(gradient)
@@ -61,7 +62,7 @@ class ThirdOrder(RateFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return _series(z, order=2)
 
-    @compiled
+    @compiled_field
     def field(self, objective: Objective, state: Vector) -> Vector:
         gradient, product = objective.linearize(state)
         once = product(gradient)
@@ -115,7 +116,7 @@ class BackwardError(RateFlow):
         """Returns the relative error that rounding leaves in the field: that of the largest gradient, amplified."""
         return self._field_and_error(objective, as_objective(objective).flat("theta", state))[1]
 
-    @eqx.filter_jit
+    @compiled
     def _field_and_error(self, objective: Objective, theta: Vector) -> tuple[Vector, Array]:
         most = _most_order(theta.dtype)
         if self.order > most:

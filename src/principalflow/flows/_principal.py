@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex
 
 from principalflow import _checks, _loss
+from principalflow._compiled import compiled
 from principalflow.flows._flow import RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
 from principalflow.objective import Objective, Vector, as_objective
@@ -118,7 +119,7 @@ class PrincipalThirdOrder(Principal):
         return -(self.h**2) / 12 * objective.third(theta, gradient, gradient)
 
 
-@eqx.filter_jit
+@compiled
 def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
     gradient, product = objective.linearize(theta)
     real = not jnp.iscomplexobj(theta)

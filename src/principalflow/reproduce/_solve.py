@@ -7,13 +7,13 @@ takes to solve, and can't see how many products the Krylov method spends.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import RK45
 
+from principalflow._compiled import compiled
 from principalflow.flows import FlippedDirection, Flow, Principal, PrincipalThirdOrder
 from principalflow.objective import Objective, Vector
 
@@ -118,7 +118,7 @@ def euler(field: Field, theta: NDArray, times: Sequence[float] | NDArray, steps:
     return np.array(states)
 
 
-@eqx.filter_jit
+@compiled
 def _field(flow: Flow, objective: Objective, theta: Vector):
     """Returns the field at `theta`, the Hessian products that its Krylov method took, and if they were enough."""
     if isinstance(flow, FlippedDirection):

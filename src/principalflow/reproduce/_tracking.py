@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from principalflow._compiled import compiled
 from principalflow.descent import descend
 from principalflow.flows import Principal
 from principalflow.objective import Objective, Vector
@@ -113,6 +113,6 @@ def draw_errors(ax: Axes, errors: Table) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-@eqx.filter_jit
+@compiled
 def _spectrum(objective: Objective, theta: Vector) -> jax.Array:
     return jnp.linalg.eigvalsh(objective.hessian(theta))[::-1]

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pandas
 from jax import Array, lax
 from matplotlib.figure import Figure
 
+from principalflow._compiled import compiled
 from principalflow.objective import Objective, Vector
 from principalflow.reproduce._descent import end, sharpness
 from principalflow.reproduce._edge import SQUARE
@@ -106,7 +106,7 @@ def _trained(objective: Objective, start: Vector, method: str, momentum: float, 
     return pandas.DataFrame({"step": config.every * np.arange(len(losses)), "loss": losses, "sharpness": curvature})
 
 
-@eqx.filter_jit
+@compiled
 def _advance(
     objective: Objective, theta: Vector, velocity: Vector, h: Array, momentum: Array, nesterov: bool, steps: int
 ):

@@ -95,7 +95,7 @@ class Counted:
 
     def __call__(self, block: Any) -> Any:
         result = self.product(block)
-        if not is_array_api_obj(result) or array_namespace(result) != self.xp or result.dtype != block.dtype:
+        if not is_array(result) or array_namespace(result) != self.xp or result.dtype != block.dtype:
             got = f"{type(result).__name__} of {getattr(result, 'dtype', 'no dtype')}"
             raise ValueError(f"product must return a {type(block).__name__} of {block.dtype}, as it gets, got a {got}.")
         result = result.detach() if is_torch_array(result) else result
@@ -127,6 +127,11 @@ def check_rank(guess: Any, rank: int) -> None:
     """Raises unless as many columns as the guess has were found independent."""
     if rank < guess.shape[1]:
         raise ValueError(f"guess must have independent columns, got rank {rank} of {guess.shape[1]}.")
+
+
+def is_array(x: Any) -> bool:
+    """Whether it is an array of NumPy, JAX or PyTorch."""
+    return is_array_api_obj(x)
 
 
 def rows(xp: Any, X: Any, which: np.ndarray) -> Any:

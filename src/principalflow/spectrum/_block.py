@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, is_torch_array
+from array_api_compat import array_namespace, is_torch_array
 
 from principalflow import _checks
-from principalflow.spectrum._basis import Basis, Counted, check_rank, like, orthonormal, rows, to_numpy
+from principalflow.spectrum._basis import Basis, Counted, check_rank, is_array, like, orthonormal, rows, to_numpy
 from principalflow.spectrum._trail import Outside, Trail, probe
 
 Which = Literal["largest", "smallest"]
@@ -124,8 +124,7 @@ def solve(
     max_products = _checks.whole("max_products", max_products, least=k)
     _checks.one_of("which", which, ("largest", "smallest"))
     cover = None if cover is None else _checks.real("cover", cover)
-    if not callable(product):
-        raise ValueError(f"product must be a function from blocks to blocks, got a {type(product).__name__}.")
+    _checks.function("product", product, "block")
     trail = guess.trail if isinstance(guess, Eigenpairs) and guess.which == which else None
     if isinstance(guess, Eigenpairs):
         guess = guess.vectors if trail is None else trail.start
@@ -151,14 +150,14 @@ def solve(
         outside, wanted = Outside.unknown(size), k
     else:
         outside = trail.outside(basis, probed)
-    ritz = _refine(basis, wanted, guards, request, outside)
+    ritz, improved, outside = _refine(basis, wanted, guards, request, outside)
     while ritz.converged and wanted < size and request.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
         basis.make_room(_room(wanted, guards))
         basis.fill(wanted + guards)
-        ritz = _refine(basis, wanted, guards, request, Outside.unknown(size))
+        ritz, improved, outside = _refine(basis, wanted, guards, request, Outside.unknown(size))
     kept = request.held(ritz.values) + _GUARDS
-    trail = Trail.after(trail, counted.xp, ritz.improved[:kept], probed, ritz.outside)
+    trail = Trail.after(trail, counted.xp, improved[:kept], probed, outside)
     return ritz.eigenpairs(request, counted.products, "block", trail), along
 
 
@@ -189,8 +188,6 @@ class _Ritz:
     vectors: Any
     residuals: np.ndarray
     converged: bool
-    improved: Any = None
-    outside: Outside | None = None
 
     def eigenpairs(
         self, request: _Request, products: int, method: Literal["dense", "block"], trail: Trail | None
@@ -200,11 +197,14 @@ class _Ritz:
         return Eigenpairs(values, vectors, residuals, products, self.converged, which, method, trail)
 
 
-def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outside) -> _Ritz:
+def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outside) -> tuple[_Ritz, Any, Outside]:
     """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough.
 
     Where something outside may have come beyond the k-th value, it is searched for: by so many more products with the
     residual of the outermost guard, and until nothing moves any more.
+
+    Returns:
+        The Ritz pairs, their vectors improved without a product, one a row, and what is now known of the outside.
     """
     former, taken, searched = np.zeros(0), 0, 0
     while True:
@@ -240,11 +240,11 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         taken += 1
     X = basis.combine(block, basis.S)
     if searched:
-        beyond = (request.sign * values + residuals)[k + _GUARDS :]
+        beyond = request.sign * values[k + _GUARDS :]
         outside = outside.after_search(float(beyond[0]) if len(beyond) else -math.inf, taken)
     outside = outside.with_other_end(furthest)
     improved = X + basis.like(_steps_to_improve(values, request.sign * outside.other_end))[:, None] * R
-    return _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged, improved, outside)
+    return _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged), improved, outside
 
 
 def _tolerances(values: np.ndarray, k: int, wanted: float, scale: float) -> np.ndarray:
@@ -295,7 +295,7 @@ def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _check_guess(guess: Any, k: int) -> None:
-    if not is_array_api_obj(guess):
+    if not is_array(guess):
         raise ValueError(f"guess must be an array (D, m) of NumPy, JAX or PyTorch, got a {type(guess).__name__}.")
     xp = array_namespace(guess)
     if guess.ndim != 2 or not guess.shape[1] or guess.dtype not in (xp.float32, xp.float64):

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from matfree import stochtrace
 from scipy.special import ndtr
 
 from principalflow import _checks
+from principalflow._compiled import compiled
 from principalflow.objective import Objective
 from principalflow.spectrum._block import DENSE_SIZE
 from principalflow.spectrum._hessian import Hessian, Select
@@ -200,7 +200,7 @@ def _finite(found):
     return found
 
 
-@eqx.filter_jit
+@compiled
 def _nodes(hessian: Hessian, key: Array, probes: int, steps: int) -> tuple[Float[Array, "p s"], Float[Array, "p s"]]:
     """Returns the nodes and weights of the spectrum that each random vector sees."""
 
@@ -212,7 +212,7 @@ def _nodes(hessian: Hessian, key: Array, probes: int, steps: int) -> tuple[Float
     return lax.map(of_probe, jax.random.split(key, probes))
 
 
-@eqx.filter_jit
+@compiled
 def _sum_of_diagonal(hessian: Hessian) -> Float[Array, ""]:
     def entry(index):
         return hessian(jnp.zeros(hessian.size, hessian.theta.dtype).at[index].set(1))[index]
@@ -220,7 +220,7 @@ def _sum_of_diagonal(hessian: Hessian) -> Float[Array, ""]:
     return jnp.sum(lax.map(entry, jnp.arange(hessian.size), batch_size=min(hessian.size, _COLUMNS)))
 
 
-@eqx.filter_jit
+@compiled
 def _xtrace(hessian: Hessian, key: Array, samples: int) -> tuple[Float[Array, ""], Float[Array, ""]]:
     like = jnp.zeros(hessian.size, hessian.theta.dtype)
     sampler = stochtrace.sampler_normal(like, num=samples)

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Inexact, Int
 
 from principalflow import _checks, _loss
+from principalflow._compiled import compiled
 from principalflow.objective import Block, Objective, Vector, as_objective
 
 Select = Callable[[str], bool]
@@ -85,17 +86,17 @@ class Hessian(eqx.Module):
         return jax.vmap(self._product, 1, 1)(v)
 
 
-@eqx.filter_jit
+@compiled
 def _multiply(hessian: Hessian, v: Vector | Block) -> Vector | Block:
     return hessian.take(hessian._times(hessian.put(v)))
 
 
-@eqx.filter_jit
+@compiled
 def _dense(hessian: Hessian) -> Inexact[Array, "d d"]:
     identity = jnp.eye(hessian.size, dtype=hessian.theta.dtype)
     return lax.map(hessian, identity, batch_size=min(hessian.size, _DENSE_COLUMNS)).T
 
 
-@eqx.filter_jit
+@compiled
 def _linearize(objective: Objective, theta: Vector) -> tuple[Vector, Callable]:
     return objective.linearize(theta)

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from principalflow import _checks
+from principalflow._compiled import compiled
 from principalflow.objective import Objective, Vector, as_objective
 
 Projected = Inexact[Array, "m m"]
@@ -235,7 +236,7 @@ def _check_elementwise(f: Callable[[Array], Array], dtype) -> None:
         raise ValueError(f"{needed}; of shape (3,) it made {'no array' if shape is None else shape}.")
 
 
-@eqx.filter_jit
+@compiled
 def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Array, max_products: int):
     eps = jnp.asarray(jnp.finfo(theta.dtype).eps)
 

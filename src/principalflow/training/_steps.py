@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from principalflow._compiled import compiled
 from principalflow.objective import Objective, Vector
 from principalflow.training._optimizer import Optimizer
 
@@ -61,6 +62,9 @@ def _advance(
     return lax.while_loop(unfinished, step, (state, Log(jnp.zeros((), jnp.int32), empty, empty, empty)))
 
 
-advance = eqx.filter_jit(_advance)
-# The same for several runs at once, along the first axes of their states, rates, batches and counts.
-advance_together = eqx.filter_jit(eqx.filter_vmap(_advance, in_axes=(None, None, 0, 0, 0, 0)))
+def _advance_together(*arguments: Any) -> tuple[State, Log]:
+    """The same for several runs at once, along the first axes of their states, rates, batches and counts."""
+    return eqx.filter_vmap(_advance, in_axes=(None, None, 0, 0, 0, 0))(*arguments)
+
+
+advance, advance_together = compiled(_advance), compiled(_advance_together)

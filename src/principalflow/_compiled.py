@@ -1,0 +1,78 @@
+"""Compilation that lasts as long as the loss it is for.
+
+What `equinox.filter_jit` compiles stays for as long as the process lives, and with it the loss and all that the loss
+closes over. Here it belongs to the objectives with that loss, and goes with the last of them.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from weakref import WeakValueDictionary, ref
+
+import equinox as eqx
+import jax
+
+# Stands for the programs themselves where they are part of what they were compiled for: else they would never go.
+_THESE = object()
+
+
+class Programs:
+    """The compiled functions of one loss, a leaf of the objectives that share it."""
+
+    def __init__(self):
+        self._programs: dict[tuple, Callable] = {}
+
+    @classmethod
+    def of(cls, loss: Callable) -> "Programs":
+        """Returns those of a loss, which may be a pytree; its arrays are arguments of the programs."""
+        leaves, structure = jax.tree.flatten(loss)
+        key = structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+        try:
+            return _OF_LOSSES.setdefault(key, cls())
+        except TypeError:  # a loss without a hash is equal to no other
+            return cls()
+
+    def run(self, function: Callable, arguments: tuple) -> Any:
+        """Returns what `function` returns, compiled once for each shape and for each of what isn't an array."""
+        leaves, structure = jax.tree.flatten(arguments)
+        arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+        rest = tuple(None if eqx.is_array(leaf) else _THESE if leaf is self else leaf for leaf in leaves)
+        key = function, structure, rest
+        program = self._programs.get(key) or self._programs.setdefault(key, self._program(*key))
+        arrays, rest = program(arrays)
+        return eqx.combine(arrays, rest.value)
+
+    def _program(self, function: Callable, structure: Any, rest: tuple) -> Callable:
+        these = ref(self)
+
+        # What isn't an array is part of the program, and no static argument: JAX never forgets those.
+        def program(arrays: list) -> tuple[Any, _Fixed]:
+            pairs = zip(arrays, rest, strict=True)
+            leaves = [these() if other is _THESE else other if array is None else array for array, other in pairs]
+            returned, others = eqx.partition(function(*jax.tree.unflatten(structure, leaves)), eqx.is_array)
+            return returned, _Fixed(others)
+
+        program.__name__ = program.__qualname__ = function.__name__
+        return jax.jit(program)
+
+
+_OF_LOSSES: WeakValueDictionary[tuple, Programs] = WeakValueDictionary()
+
+
+@jax.tree_util.register_static
+class _Fixed:
+    """What a program returns besides arrays."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def compiled(function: Callable) -> Callable:
+    """Compiles a function of positional arguments, an objective among them; arrays are traced, all else is fixed."""
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        programs = next(leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, Programs))
+        return programs.run(function, arguments)
+
+    return run
