@@ -7,6 +7,9 @@ import os
 import sys
 from importlib.util import find_spec
 
+# One thread for each process of the tests: several that share two cores would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 import matplotlib
 import numpy as np

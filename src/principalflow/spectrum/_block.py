@@ -239,7 +239,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
             break
         taken += 1
     X = basis.combine(block, basis.S)
-    if searched:
+    if searched and converged:
         beyond = request.sign * values[k + _GUARDS :]
         outside = outside.after_search(float(beyond[0]) if len(beyond) else -math.inf, taken)
     outside = outside.with_other_end(furthest)

@@ -49,13 +49,13 @@ class Outside:
         product of a Krylov space multiplies that, relative to what lies below the level, by a Chebyshev polynomial's
         growth (Kaniel, Saad).
         """
-        margin = max(least + tol - self.level, tol)
-        if self.searched or self.stirred <= margin:
+        if self.searched or self.level + self.stirred <= least + tol:
             return 0
-        if self.change is None or self.level <= self.other_end:
+        if self.change is None or not self.other_end < self.level < math.inf:
             return self.whole_search
+        margin = max(least + tol - self.level, tol)
         growth = math.acosh(1 + 2 * margin / (self.level - self.other_end))
-        return math.ceil(math.log(2 * _UNLUCKY * self.stirred / margin) / growth)
+        return max(math.ceil(math.log(2 * _UNLUCKY * self.stirred / margin) / growth), 1)
 
     def after_search(self, level: float, steps: int) -> "Outside":
         """Returns what is known after a search; a short one says nothing of what didn't change."""

@@ -1,0 +1,134 @@
+"""Eigenpairs along operators that change: what a former result can't have seen is found, or nothing is called converged.
+
+A solve is wrong where a value called converged is off by more than ten residuals and by more than the tolerance.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import network, square_loss
+
+import principalflow as pf
+from principalflow.spectrum import block_eigenpairs
+
+TOL, CALLS, FAMILIES = 1e-3, 8, 10  # with ten groups of families: 800 warm solves
+KINDS = ("normal", "positive", "uniform", "outliers", "low rank")
+
+
+def spectrum(kind, size, random):
+    values = random.standard_normal(size)
+    return {
+        "normal": values,
+        "positive": np.abs(values),
+        "uniform": random.uniform(0, 1, size),
+        "outliers": np.concatenate([random.uniform(2, 20, 12), 0.1 * values[12:]]),
+        "low rank": np.concatenate([random.uniform(-1, 10, 20), 1e-6 * values[20:]]),
+    }[kind]
+
+
+def crossing(kind, size, random):
+    """A + tB that commute, so that eigenvalues cross, and an eigenvector sees nothing of any other."""
+    a, b = spectrum(kind, size, random), random.permutation(spectrum(kind, size, random))
+    return lambda t: ((lambda V: (a + t * b)[:, None] * V), a + t * b)
+
+
+def generic(kind, size, random):
+    """A + tB, B of random eigenvectors, so that eigenvalues repel each other."""
+    a, b = spectrum(kind, size, random), spectrum(kind, size, random)
+    Q = np.linalg.qr(random.standard_normal((size, size)))[0]
+    B = (Q * b) @ Q.T
+
+    def at(t):
+        H = np.diag(a) + t * B
+        return (lambda V: H @ V), np.linalg.eigvalsh(H)
+
+    return at
+
+
+@pytest.mark.parametrize("group", range(10))
+@pytest.mark.parametrize("family", [crossing, generic])
+def test_no_warm_start_on_a_family_of_operators_is_wrong_and_called_converged(family, group):
+    wrong = []
+    for seed in range(group * FAMILIES, (group + 1) * FAMILIES):
+        random = np.random.default_rng(seed)
+        size, k = 500, int(random.integers(1, 5))
+        at = family(KINDS[seed % 5], size, random)
+        eig = block_eigenpairs(at(0)[0], random.standard_normal((size, k)), k, TOL)
+        for t in np.arange(1, CALLS + 1) / CALLS:
+            product, true = at(t)
+            eig = block_eigenpairs(product, eig, k, TOL)
+            off, scale = np.abs(eig.values - np.sort(true)[::-1][:k]), np.max(np.abs(true))
+            if eig.converged and np.any((off > 10 * eig.residuals) & (off > TOL * scale)):
+                wrong.append((seed, t))
+    assert wrong == []
+
+
+def test_an_eigenvalue_that_rises_out_of_sight_is_found_at_once():
+    d = np.linspace(0, 1, 600)[:, None]
+    eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 1)), k=1)
+    d[100] = 10.0
+    again = block_eigenpairs(lambda V: d * V, eig, k=1)
+    assert again.converged
+    np.testing.assert_allclose(again.values, 10, rtol=1e-3)
+    assert again.products <= 10
+
+
+def test_a_direction_that_was_lost_is_found_again_after_a_search_that_had_to_give_up():
+    d = np.linspace(0, 1, 600)[:, None]
+    eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 1)), k=1)
+    d[100:103] = [[10.0], [9.99], [9.98]]
+    given_up = block_eigenpairs(lambda V: d * V, eig, k=1, tol=1e-6, max_products=4)
+    assert not given_up.converged
+    np.testing.assert_allclose(block_eigenpairs(lambda V: d * V, given_up, k=1).values, 10, rtol=1e-3)
+
+
+def test_of_two_independent_networks_the_monitor_sees_the_sharper_one():
+    random = np.random.default_rng(0)
+    nets = {name: network((6, 20, 15, 2), seed) for seed, name in enumerate("ab")}  # 487 parameters each
+    data = jnp.asarray(random.standard_normal((20, 6))), jnp.asarray(random.standard_normal((20, 2)))
+    alone = pf.Objective(square_loss, nets["a"], data)
+    both = pf.Objective(lambda p: square_loss(p["a"], data) + square_loss(p["b"], data), nets)
+    monitor, sharper, wrong = pf.Monitor(both, k=1, every=1), [], []
+    start = {name: pf.Objective(square_loss, net, data).theta for name, net in nets.items()}
+    for step, s in enumerate(np.linspace(0, 1, 30)):
+        # One grows flatter while the other grows sharper.
+        thetas = {"a": (1.5 - s) * start["a"], "b": (0.5 + s) * start["b"]}
+        row = monitor.observe(step, {name: alone.unravel(theta) for name, theta in thetas.items()}, 0.01)
+        true = {name: np.linalg.eigvalsh(alone.hessian(theta))[-1] for name, theta in thetas.items()}
+        sharper.append(max(true, key=true.get))
+        off = abs(row["eigenvalue_0"] - max(true.values()))
+        if row["converged"] and off > max(10 * row["residual_0"], 0.01 * max(true.values())):
+            wrong.append(step)
+    assert sharper[0] == "a"
+    assert sharper[-1] == "b"
+    assert wrong == []
+
+
+def test_along_a_smooth_path_a_start_that_moves_on_needs_its_certificate_and_the_probe():
+    random = np.random.default_rng(1)
+    values = np.concatenate([[100, 80, 60, 40, 20], random.uniform(0, 1, 795)])
+    turn = random.standard_normal((2, 800)) / 30
+
+    def product(t):
+        normal = np.eye(800, 2) @ [1, 0] + t * turn[0] + t * t * turn[1]
+        normal /= np.linalg.norm(normal)
+        reflect = lambda V: V - 2 * np.outer(normal, normal @ V)  # noqa: E731
+        return lambda V: reflect(values[:, None] * reflect(V))
+
+    eig, products = random.standard_normal((800, 3)), []
+    for t in np.linspace(0, 0.2, 30):
+        eig = block_eigenpairs(product(t), eig, k=3, tol=1e-2)
+        products.append(eig.products)
+    assert np.median(products) == 3 + 1 + 1
+
+
+@pytest.mark.parametrize("which", ["largest", "smallest"])
+def test_a_warm_start_at_either_end_of_a_lopsided_spectrum_stays_cheap(which):
+    random = np.random.default_rng(2)
+    values = np.concatenate([[-100, -90, -80, 3, 2, 1.5], random.uniform(-0.1, 0.1, 794)])
+    eig = random.standard_normal((800, 2))
+    for _ in range(10):
+        drifted = values * (1 + 1e-4 * random.standard_normal(800))
+        eig = block_eigenpairs(lambda V, d=drifted: d[:, None] * V, eig, k=2, which=which, tol=1e-3)
+        assert eig.converged
+    assert eig.products <= 8
