@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pandas
@@ -33,3 +34,10 @@ def test_the_tables_of_contenders_are_those_of_the_saved_run(claims_table):
     settings = dict.fromkeys(row["setting"] for row in rows)
     assert settings
     assert [item for item in settings if claims_table.contenders(rows, item) not in page] == []
+
+
+def test_the_tests_that_the_page_on_reliability_names_are_there():
+    named = re.findall(r"`(tests/\S+\.py)::(\w+)`", (DOCS / "reliability.md").read_text(encoding="utf-8"))
+    assert len(named) > 50
+    missing = [(file, test) for file, test in named if f"def {test}(" not in (DOCS.parent / file).read_text()]
+    assert missing == []

@@ -25,12 +25,7 @@ class Programs:
     @classmethod
     def of(cls, loss: Callable) -> "Programs":
         """Returns those of a loss, which may be a pytree; its arrays are arguments of the programs."""
-        leaves, structure = jax.tree.flatten(loss)
-        key = structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
-        try:
-            return _OF_LOSSES.setdefault(key, cls())
-        except TypeError:  # a loss without a hash is equal to no other
-            return cls()
+        return _OF_LOSSES.setdefault(_fixed_part(loss), cls())
 
     def run(self, function: Callable, arguments: tuple) -> Any:
         """Returns what `function` returns, compiled once for each shape and for each of what isn't an array."""
@@ -67,6 +62,15 @@ class _Fixed:
         self.value = value
 
 
+def hashable(loss: Callable) -> Callable:
+    """Returns the loss, within a function of its own if it has no hash to be known by."""
+    try:
+        hash(_fixed_part(loss))
+        return loss
+    except TypeError:
+        return lambda *arguments: loss(*arguments)
+
+
 def compiled(function: Callable) -> Callable:
     """Compiles a function of positional arguments, an objective among them; arrays are traced, all else is fixed."""
 
@@ -76,3 +80,8 @@ def compiled(function: Callable) -> Callable:
         return programs.run(function, arguments)
 
     return run
+
+
+def _fixed_part(loss: Callable) -> tuple:
+    leaves, structure = jax.tree.flatten(loss)
+    return structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)

@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
 from principalflow import _checks, _loss, _pytrees
-from principalflow._compiled import Programs, compiled
+from principalflow._compiled import Programs, compiled, hashable
 
 Vector = Inexact[Array, " D"]
 Block = Inexact[Array, "D k"]
@@ -81,8 +81,8 @@ class Objective(eqx.Module):
     ):
         self.theta, self._unravel, self._rest = _pytrees.flatten(params)
         self._data = _pytrees.samples_of(data)
-        self._loss = _checks.function("loss", loss, *(("params",) if data is None else ("params", "batch")))
-        self._programs = Programs.of(loss)
+        self._loss = hashable(_checks.function("loss", loss, *(("params",) if data is None else ("params", "batch"))))
+        self._programs = Programs.of(self._loss)
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = _checks.flag("holomorphic", holomorphic)
         if self.in_chunks:

@@ -1,4 +1,4 @@
-"""Eigenpairs along operators that change: what a former result can't have seen is found, or nothing is called converged.
+"""Eigenpairs along operators that change: what a former result can't have seen is found, or it isn't converged.
 
 A solve is wrong where a value called converged is off by more than ten residuals and by more than the tolerance.
 """
