@@ -176,8 +176,7 @@ def solve(
     if _runs_away(flow, objective, state, last, float(times[-1]) if status == "stuck" else 0.0):
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
-        errors = [flow.field_error(objective, at) for at in (state, last)]
-        field_error = float(np.max([0.0 if error is None else error for error in errors]))
+        field_error = np.max([float(flow.field_error(objective, at) or 0) for at in (state, last)])
         if not field_error <= field_rtol:  # NaN is not known at all
             status = "inexact"
             message = f"reached the end, but the field is only known to {field_error:.1e}: {flow.remedy}"
