@@ -202,7 +202,7 @@ def curvlinops(twin: "Twin") -> Callable:
     parameters, data = list(twin.network.parameters()), [(twin.inputs, twin.labels)]
     # Its check for determinism costs products, and is meant for data loaders.
     operator = HessianLinearOperator(twin.network, twin.criterion, parameters, data, check_deterministic=False)
-    return operator.to_scipy(np.float32).matvec
+    return operator.to_scipy(np.dtype("float32")).matvec
 
 
 def pyhessian(problem: Problem, tol: float) -> Callable:

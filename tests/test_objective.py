@@ -249,12 +249,15 @@ square.defvjp(lambda p: (square(p), p), lambda p, ct: (2 * ct * p,))
         lambda o: o.linearize(o.theta)[1](o.theta),
         lambda o: o.third(o.theta, o.theta, o.theta),
         lambda o: pf.flows.ThirdOrder(0.1).field(o, o.theta),
+        lambda o: pf.flows.FlippedDirection().field(o, o.theta),
         lambda o: pf.spectrum.top_eigenpairs(o, o.theta, 1),
+        lambda o: pf.spectrum.apply(o, o.theta, jnp.exp, o.theta),
     ],
 )
-def test_a_loss_without_second_derivatives_is_named_where_they_are_needed(derivative):
-    objective = pf.Objective(lambda p: square(p) ** 2, jnp.ones(2))
-    np.testing.assert_allclose(objective.gradient(objective.theta), [8.0, 8.0])
+@pytest.mark.parametrize("size", [2, 100])  # dense, and by products
+def test_a_loss_without_second_derivatives_is_named_where_they_are_needed(derivative, size):
+    objective = pf.Objective(lambda p: square(p) ** 2, jnp.ones(size))
+    np.testing.assert_allclose(objective.gradient(objective.theta), np.full(size, 4.0 * size))
     with pytest.raises(ValueError, match=r"loss must have (Hessian products|third derivatives), .* has none. JAX says"):
         derivative(objective)
 

@@ -147,7 +147,9 @@ def test_a_loss_that_rose_is_mentioned():
     assert path.message == "completed 2 steps; the loss rose from 0.5 to 2.531"
 
 
-@pytest.mark.parametrize("arguments", [dict(every=0), dict(k=0), dict(tol=0), dict(flow=pf.flows.NegativeGradient)])
+@pytest.mark.parametrize(
+    "arguments", [dict(every=0), dict(k=0), dict(tol=0), dict(tol=1), dict(flow=pf.flows.NegativeGradient)]
+)
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="must be"):
         pf.Record(**arguments)
@@ -182,3 +184,10 @@ def test_a_record_takes_any_numbers_for_theta(theta):
 def test_a_record_of_what_is_no_objective_is_refused():
     with pytest.raises(ValueError, match=r"objective must be a principalflow.Objective"):
         pf.Record().start("banana")
+
+
+def test_a_ratio_of_progress_that_is_only_rounding_is_not_recorded():
+    high = pf.Objective(lambda p: 1e6 + jnp.sum(p**2), jnp.full(1, 1e-6))
+    row = pf.Record().start(high)(high.theta, 0.1)
+    assert np.isnan(row["relative_progress"])
+    assert np.isnan(pf.stability.relative_progress(high, high.theta, 0.1))

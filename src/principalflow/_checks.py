@@ -60,6 +60,14 @@ def fraction(name: str, value: Any) -> float:
     return number
 
 
+def tolerance(name: str, value: Any) -> float:
+    """Returns `value` as a float if it can be a relative tolerance: above zero, and below one, where all would pass."""
+    number = _real_number(name, value)
+    if not 0 < number < 1:
+        raise ValueError(f"{name} must be a number above 0 and below 1, got {shown(value)}.")
+    return number
+
+
 def rate(name: str, value: Any) -> float:
     """Returns `value` as a float if it can be a learning rate: positive, its square and inverse included."""
     number = positive(name, value)

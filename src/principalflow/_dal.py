@@ -170,7 +170,8 @@ def scale_by_dal(
             slowly and rises at once.
 
     Returns:
-        An `optax.GradientTransformationExtraArgs`, whose state is a `ScaleByDALState`.
+        An `optax.GradientTransformationExtraArgs`, whose state is a `ScaleByDALState`. Where the updates are
+        not finite or the curvature is NaN, the rate and the result are NaN; `dal` counts such steps, and can skip them.
 
     Raises:
         ValueError: As for `dal`.

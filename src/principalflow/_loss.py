@@ -39,7 +39,10 @@ def evaluated(name: str, at: str) -> Iterator[None]:
 
 @contextmanager
 def needs(name: str, derivative: str) -> Iterator[None]:
-    """Says which derivative the loss, an argument called `name`, lacks where JAX finds that it has none."""
+    """Says which derivative the loss, an argument called `name`, lacks where JAX finds that it has none.
+
+    JAX may find it only when it compiles, so what is compiled is decorated with it.
+    """
     try:
         yield
     except (TypeError, ValueError, NotImplementedError) as error:

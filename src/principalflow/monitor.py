@@ -241,8 +241,8 @@ class Monitor(Watch):
             2021).
 
     Raises:
-        ValueError: For what is no objective or one of half precision, k or every below 1, a tol or budget not above 0,
-            a momentum that isn't in [0, 1), or a `to` that can't be written to.
+        ValueError: For what is no objective or one of half precision, k or every below 1, a tol not above 0 and below
+            1, a budget not above 0, a momentum that isn't in [0, 1), or a `to` that can't be written to.
 
     Example:
         >>> import jax.numpy as jnp

@@ -27,7 +27,7 @@ class Record:
     - `eigenvalue_i` with its `residual_i`; `projection_i`, $g^T u_i \ge 0$; the stability coefficient as
       `coefficient_i_real` and `coefficient_i_imag`; `regime_i`;
     - the step's measured `loss_change`, and its predictions `loss_change_continuous` and `loss_change_discrete`, in all
-      and for each direction (`loss_change_i_continuous`, ...); `relative_progress`;
+      and for each direction (`loss_change_i_continuous`, ...); `relative_progress`, NaN where it is only rounding;
     - `next_projection_i`, $g^T u_i$ after the step with the $u_i$ before it, and its predictions by the three flows,
       `next_projection_i_ngf`, `_igr` and `_pf` (paper, section 4.1);
     - `drift_estimate`, $\frac{h^2}2\|Hg\|$, and `drift`, measured against `flow` where one is given;
@@ -40,7 +40,7 @@ class Record:
         flow: The flow to measure the drift of each recorded step against: an integration each.
 
     Raises:
-        ValueError: For every or k below 1, a tol not above 0, or a flow that is none.
+        ValueError: For every or k below 1, a tol not above 0 and below 1, or a flow that is none.
 
     Example:
         >>> import principalflow as pf
@@ -58,7 +58,7 @@ class Record:
     def __post_init__(self):
         _checks.whole("every", self.every, least=1)
         _checks.whole("k", self.k, least=1)
-        _checks.positive("tol", self.tol)
+        _checks.tolerance("tol", self.tol)
         if self.flow is not None:
             as_flow(self.flow)
 
@@ -123,7 +123,7 @@ def row_of(h: float, m: stability.Measured, next_loss: float, next_gradient: Any
         "loss_change": loss_change,
         "loss_change_continuous": s["loss_change"].total_continuous,
         "loss_change_discrete": s["loss_change"].total_discrete,
-        "relative_progress": stability.progress_ratio(loss_change, h, m.gradient_square),
+        "relative_progress": stability.progress_ratio(h, m.loss, next_loss, m.gradient_square, m.eps),
         "drift_estimate": s["drift"],
         "products": m.eigenpairs.products,
         "converged": m.eigenpairs.converged,

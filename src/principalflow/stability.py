@@ -137,14 +137,15 @@ class Measured:
     gradient_square: float  # g.g
     gradient_curvature: float  # g.Hg
     product_norm: float  # |Hg|
+    eps: float  # the rounding unit that it was measured in
 
     @classmethod
-    def of(cls, loss: float, gradient: Any, Hg: Any, eigenpairs: Eigenpairs) -> "Measured":
+    def of(cls, loss: float, gradient: Any, Hg: Any, eigenpairs: Eigenpairs, eps: float) -> "Measured":
         """Takes the numbers, with signs for the eigenvectors such that no projection is negative."""
         overlaps = products(eigenpairs.vectors, gradient)
         projections, signs = np.abs(overlaps), np.where(overlaps < 0, -1.0, 1.0)
         squares = float(gradient @ gradient), float(gradient @ Hg), float(Hg @ Hg)
-        return cls(loss, gradient, eigenpairs, projections, signs, *squares[:2], math.sqrt(squares[2]))
+        return cls(loss, gradient, eigenpairs, projections, signs, *squares[:2], math.sqrt(squares[2]), eps)
 
 
 def products(vectors: Any, v: Any) -> np.ndarray:
@@ -159,7 +160,7 @@ def measure(objective: Objective, theta: _checks.Numbers, k: int, guess: Any, to
     _checks.finite("the loss at theta", loss)
     _checks.finite("the gradient at theta", gradient)
     eigenpairs, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
-    return Measured.of(float(loss), gradient, Hg, eigenpairs)
+    return Measured.of(float(loss), gradient, Hg, eigenpairs, float(jnp.finfo(gradient.dtype).eps))
 
 
 def formulas(h: float, m: Measured) -> dict[str, Any]:
@@ -313,11 +314,8 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
     loss, gradient = objective.value_and_gradient(theta)
     _checks.finite("the loss at theta", loss)
     _checks.finite("the gradient at theta", gradient)
-    g_g = float(gradient @ gradient)
-    if h * g_g <= float(jnp.finfo(theta.dtype).eps) * abs(float(loss)):
-        return math.nan
-    change = float(objective.value(theta - h * gradient)) - float(loss)
-    return progress_ratio(change if math.isfinite(change) else math.inf, h, g_g)
+    next_loss = float(objective.value(theta - h * gradient))
+    return progress_ratio(h, float(loss), next_loss, float(gradient @ gradient), float(jnp.finfo(theta.dtype).eps))
 
 
 def _alpha(h: float, eigenvalues: np.ndarray) -> np.ndarray:
@@ -342,9 +340,12 @@ def _loss_change(h: float, eigenvalues: np.ndarray, projections: np.ndarray, g_g
     return LossChange(continuous, discrete, total_continuous, -h * g_g + h * h / 2 * g_Hg)
 
 
-def progress_ratio(loss_change: float, h: float, g_g: float) -> float:
-    """The change of the loss over that of the gradient flow's first order; NaN where the gradient is zero."""
-    return loss_change / (h * g_g) if h * g_g else float("nan")
+def progress_ratio(h: float, loss: float, next_loss: float, g_g: float, eps: float) -> float:
+    """The change of the loss over the first order of the gradient flow's; NaN where that is within rounding."""
+    if not h * g_g > eps * abs(loss):
+        return math.nan
+    change = next_loss - loss
+    return (change if math.isfinite(change) else math.inf) / (h * g_g)
 
 
 def _kind(eigenvalues: np.ndarray, zero: float) -> Literal["minimum", "maximum", "saddle", "degenerate"]:

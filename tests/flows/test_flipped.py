@@ -57,7 +57,9 @@ def test_a_direction_that_lanczos_cannot_tell_is_not_called_found():
     assert found.error == jnp.inf
 
 
-@pytest.mark.parametrize("arguments", [dict(index=-1), dict(index=0.5), dict(rtol=0), dict(index=5, max_products=5)])
+@pytest.mark.parametrize(
+    "arguments", [dict(index=-1), dict(index=0.5), dict(rtol=0), dict(rtol=1), dict(index=5, max_products=5)]
+)
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match="must be"):
         pf.flows.FlippedDirection(**arguments)

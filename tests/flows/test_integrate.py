@@ -266,3 +266,22 @@ def test_a_start_without_a_finite_field_is_refused():
     objective = pf.Objective(lambda p: jnp.sum(jnp.sqrt(p)), jnp.ones(1))
     with pytest.raises(ValueError, match="finite vector field"):
         pf.integrate(pf.flows.NegativeGradient(), objective, [0.0], 1.0)
+
+
+class OfUnknownError(pf.flows.NegativeGradient):
+    def field_error(self, objective, state):
+        return jnp.array(jnp.nan)
+
+
+def test_a_field_whose_error_is_nan_is_called_inexact():
+    bowl = pf.functions.quadratic([[1.0]])
+    assert pf.integrate(OfUnknownError(), bowl, [1.0], 0.1).status == "inexact"
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [pf.flows.NegativeGradient(), pf.flows.BackwardError(0.1, 1), pf.flows.Principal(0.1), pf.flows.FlippedDirection()],
+)
+def test_a_field_where_theta_is_not_finite_is_refused(flow):
+    with pytest.raises(ValueError, match="theta must be finite, but 1 of its 2 entries are not"):
+        flow.field(pf.functions.banana(), [jnp.nan, 1.0])

@@ -120,8 +120,9 @@ def test_orders_up_to_five_are_known_to_rounding_and_a_hundred():
 
 def test_a_field_that_rounding_leaves_less_exact_than_rtol_makes_the_solution_inexact():
     bowl = pf.functions.quadratic([[1.0]])
-    statuses = [pf.integrate(pf.flows.BackwardError(h=0.1, order=order), bowl, [1.0], 0.1).status for order in (10, 46)]
-    assert statuses == ["completed", "inexact"]
+    found = [pf.integrate(pf.flows.BackwardError(h=0.1, order=order), bowl, [1.0], 0.1) for order in (10, 46)]
+    assert [solution.status for solution in found] == ["completed", "inexact"]
+    assert found[1].message.endswith("take a lower order, or double precision")
 
 
 def test_at_a_critical_point_the_field_is_zero_and_known():
@@ -145,7 +146,10 @@ def test_alpha_of_the_highest_order_is_known_to_rounding(z, dtype):
     np.testing.assert_allclose(float(found), float(exact), rtol=50 * float(jnp.finfo(dtype).eps))
 
 
-@pytest.mark.parametrize("flow", [pf.flows.IGR(0.1), pf.flows.BackwardError(0.1, order=3), pf.flows.Principal(0.1)])
+@pytest.mark.parametrize(
+    "flow",
+    [pf.flows.NegativeGradient(), pf.flows.IGR(0.1), pf.flows.BackwardError(0.1, order=3), pf.flows.Principal(0.1)],
+)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_coefficients_of_what_is_not_finite_are_refused(flow, bad):
     with pytest.raises(ValueError, match="z must be finite"):

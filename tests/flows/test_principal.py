@@ -134,10 +134,17 @@ def test_where_the_hessian_is_not_finite_the_field_is_not_converged(method, offs
     [
         (dict(branch="left"), "branch must be one of 'continuous', 'principal', got 'left'"),
         (dict(method="magic"), "method must be one of 'auto', 'dense', 'krylov', got 'magic'"),
-        (dict(rtol=-1.0), "rtol must be a finite number above 0"),
+        (dict(rtol=-1.0), "rtol must be a number above 0 and below 1"),
+        (dict(rtol=1e308), "rtol must be a number above 0 and below 1"),
         (dict(max_products=0), "max_products must be a whole number of at least 1"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         pf.flows.Principal(0.1, **arguments)
+
+
+def test_options_may_be_any_whole_and_real_numbers():
+    flow = pf.flows.Principal(0.1, method="krylov", rtol=jnp.array(1e-8), max_products=np.uint8(60))
+    assert flow == pf.flows.Principal(0.1, method="krylov")
+    assert flow.evaluate(pf.functions.banana(), [1.3, 1.5]).converged

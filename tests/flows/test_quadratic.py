@@ -53,6 +53,7 @@ def test_a_direction_without_curvature_moves_at_constant_speed():
         ([[1.0]], [2.0, 1.0], r"b must have shape \(1,\), got \(2,\)"),
         ([[1.0]], [[2.0]], r"b must have shape \(1,\), got \(1, 1\)"),
         ([[1.0, 0.0]], [1.0], "A must be a square matrix"),
+        ([[1j]], [1.0], "A must be real"),
         ([[0.0, 1e-9], [0.0, 0.0]], [1.0, 1.0], "A must be symmetric"),
     ],
 )

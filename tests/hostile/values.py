@@ -226,8 +226,14 @@ LOSSES = (
     *(_raises, _branches, _loops, _calls_back, jax.jit(mean_square), mean_square, *_NOT_CALLED),
 )
 
+
+def _of_params(loss):
+    function = lambda params: loss(params, DATA)  # noqa: E731
+    return _not_finite(function) if hasattr(loss, "not_finite") else function
+
+
 # The same as functions of the parameters alone.
-VALUE_FUNCTIONS = tuple((lambda params, loss=loss: loss(params, DATA)) if callable(loss) else loss for loss in LOSSES)
+VALUE_FUNCTIONS = tuple(_of_params(loss) if callable(loss) else loss for loss in LOSSES)
 
 FUNCTIONS = (
     *(lambda z: z, jnp.sqrt, jnp.log, lambda z: 1 / (z - z), lambda z: z[0], lambda z: None, lambda z: "abc"),

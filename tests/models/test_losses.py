@@ -43,8 +43,13 @@ def test_mean_square_takes_a_vector_for_a_single_output():
     np.testing.assert_allclose(pf.models.mean_square(jnp.ones((3, 1)), jnp.array([0, 1, 2])), 2 / 3)
 
 
-def test_a_label_that_is_no_class_shows():
-    assert jnp.isnan(pf.models.cross_entropy(LOGITS, LABELS.at[0].set(4)))
+@pytest.mark.parametrize("label", [-1, 4])
+@pytest.mark.parametrize("function", [pf.models.cross_entropy, pf.models.mean_square])
+def test_a_label_that_is_no_class_is_refused_and_shows_where_it_is_traced(function, label):
+    labels = LABELS.at[3].set(label)
+    with pytest.raises(ValueError, match=f"must be classes from 0 to 3, got {label}"):
+        function(LOGITS, labels)
+    assert jnp.isnan(jax.jit(function)(LOGITS, labels))
 
 
 def test_accuracy_counts_the_largest_output():
@@ -57,6 +62,8 @@ def test_accuracy_counts_the_largest_output():
     [
         (lambda: pf.models.mean_square(LOGITS, jnp.zeros((6, 3))), "outputs' shape"),
         (lambda: pf.models.cross_entropy(LOGITS[:, :1], LABELS), "at least two classes"),
+        (lambda: pf.models.accuracy(LOGITS + 0j, LABELS), "outputs must be real"),
+        (lambda: pf.models.accuracy(LOGITS, LOGITS + 0j), "labels must be real"),
         (lambda: pf.models.loss("crossentropy"), "Did you mean 'cross-entropy'"),
     ],
 )

@@ -157,7 +157,8 @@ def test_a_defective_hessian_shows_in_the_error():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(rtol=0), "rtol must be a finite number above 0"),
+        (dict(rtol=0), "rtol must be a number above 0 and below 1"),
+        (dict(rtol=1e308), "rtol must be a number above 0 and below 1"),
         (dict(max_products=0), "max_products must be a whole number of at least 1"),
         (dict(v=jnp.ones(3)), r"v must be flat with shape \(2,\)"),
         (dict(v=jnp.array([1.0, jnp.inf])), "v must be finite"),

@@ -28,6 +28,12 @@ def test_whole_numbers_name_the_same_run_as_others():
     assert list(Options(learning_rate=(1, 0.5)).runs()) == list(Options(learning_rate=(1.0, 0.5)).runs())
 
 
+def test_numbers_of_numpy_name_the_same_run_as_pythons():
+    options = Options(learning_rate=np.float64(0.1), tolerance=np.float64(0.1))
+    options.check()
+    assert options.config() == Options(learning_rate=0.1, tolerance=0.1).config()
+
+
 def test_a_single_run_has_no_name():
     assert list(Options(learning_rate=0.1).runs()) == [""]
 
@@ -164,6 +170,7 @@ def test_the_path_of_a_config_may_be_a_string(tmp_path):
         (dict(optimizer="dal", factor=1e300), "factor must be from"),
         (dict(optimizer="dal", max_learning_rate=1e-300), "max_learning_rate must be from"),
         (dict(optimizer="dal", power=1e39), "power must be from"),
+        (dict(learning_rate=0.1, tolerance=1), "tolerance must be a number above 0 and below 1, got 1.0"),
         (dict(learning_rate=0.1, data="a\0b"), "data must be the path of a file or folder"),
     ],
 )

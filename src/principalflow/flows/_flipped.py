@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import Flow
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.flows._flow import Flow, checked_theta
+from principalflow.objective import Objective, Vector
 from principalflow.spectrum._krylov import Applied, krylov
 
 # Up to here all eigenvectors cost less than the Krylov basis with its bookkeeping.
@@ -33,8 +33,8 @@ class FlippedDirection(Flow):
         max_products: The most Hessian products to spend on it.
 
     Raises:
-        ValueError: For an index below 0 or, at evaluation, not below the number of parameters; rtol not above 0;
-            max_products not above the index.
+        ValueError: For an index below 0 or, at evaluation, not below the number of parameters; rtol not above 0
+            and below 1; max_products not above the index.
 
     Example:
         >>> import jax.numpy as jnp
@@ -45,7 +45,7 @@ class FlippedDirection(Flow):
     """
 
     index: int = eqx.field(static=True, default=0, converter=partial(_checks.whole, "index", least=0))
-    rtol: float = eqx.field(static=True, default=1e-6, converter=partial(_checks.positive, "rtol"))
+    rtol: float = eqx.field(static=True, default=1e-6, converter=partial(_checks.tolerance, "rtol"))
     max_products: int = eqx.field(static=True, default=60, converter=partial(_checks.whole, "max_products", least=1))
 
     def __check_init__(self):
@@ -67,7 +67,7 @@ class FlippedDirection(Flow):
             theta: Where; real.
 
         Raises:
-            ValueError: For a complex theta, or one with no more parameters than `index`.
+            ValueError: For a theta that is complex or not finite, or has no more parameters than `index`.
 
         Example:
             >>> import principalflow as pf
@@ -75,7 +75,7 @@ class FlippedDirection(Flow):
             >>> abs(pf.flows.FlippedDirection(0).direction(bowl, [1.0, 1.0]).vector)
             Array([1., 0.], dtype=float64)
         """
-        theta = as_objective(objective).flat("theta", theta)
+        theta = checked_theta(objective, theta)
         _checks.single_or_double("theta", theta)
         if jnp.iscomplexobj(theta):
             raise ValueError("theta must be real: FlippedDirection is a flow in real space.")
@@ -110,6 +110,7 @@ class FlippedDirection(Flow):
         return -lambdas.at[flipped].multiply(-1)
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _direction(flow: FlippedDirection, objective: Objective, theta: Vector) -> Applied:
     if theta.size <= _DENSE_SIZE:

@@ -21,9 +21,11 @@ class Flow(eqx.Module):
 
     Attributes:
         is_complex: Whether the flow leaves the real numbers, so that it needs a holomorphic loss.
+        remedy: What to try where `field_error` is too large.
     """
 
     is_complex = False
+    remedy = "tighten the flow's rtol or raise its max_products"
 
     def start(self, objective: Objective, theta: Vector) -> PyTree:
         """Returns the state of the flow at the beginning, at parameters `theta`."""
@@ -54,15 +56,20 @@ def as_flow(value: Any, *kinds: type[Flow], name: str = "flow") -> Any:
 
 def compiled_field(field: Callable) -> Callable:
     """Compiles the field of a flow whose state is theta; its arguments are checked before JAX sees them."""
-    jitted = compiled(field)
+    jitted = _loss.needs("loss", _loss.PRODUCTS)(compiled(field))
 
     @wraps(field)
     def checked(self: Flow, objective: Objective, state: _checks.Numbers) -> Vector:
-        theta = as_objective(objective).flat("theta", state)
-        with _loss.needs("loss", _loss.PRODUCTS):
-            return jitted(self, objective, theta)
+        return jitted(self, objective, checked_theta(objective, state))
 
     return checked
+
+
+def checked_theta(objective: Objective, theta: _checks.Numbers) -> Vector:
+    """Returns `theta` as an array if the objective takes it and it is finite, or raises a ValueError."""
+    theta = as_objective(objective).flat("theta", theta)
+    _checks.finite("theta", theta)
+    return theta
 
 
 class SpectralFlow(Flow):

@@ -16,7 +16,9 @@ class _GradientFlow(SpectralFlow):
         return 1.0
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        return jnp.full_like(_checks.inexact("z", z), self._sign)
+        z = _checks.inexact("z", z)
+        _checks.finite("z", z)
+        return jnp.full_like(z, self._sign)
 
     @compiled_field
     def field(self, objective: Objective, state: Vector) -> Vector:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from principalflow import _checks
 from principalflow._compiled import compiled
 from principalflow._holomorphic import require_holomorphic
-from principalflow.flows._flow import Flow, as_flow
+from principalflow.flows._flow import Flow, as_flow, checked_theta
 from principalflow.objective import Objective, as_objective
 
 SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
@@ -128,9 +128,8 @@ def integrate(
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
     as_flow(flow)
-    theta = as_objective(objective).flat("theta", theta)
+    theta = checked_theta(objective, theta)
     _checks.single_or_double("theta", theta)
-    _checks.finite("theta", theta)
     if flow.is_complex or jnp.iscomplexobj(theta):
         require_holomorphic(objective, theta)
     return theta
@@ -179,13 +178,10 @@ def solve(
     if _runs_away(flow, objective, state, last, float(times[-1]) if status == "stuck" else 0.0):
         status, message = "diverged", "diverged: the parameters ran to infinity before the end"
     elif status == "completed":
-        field_error = max(flow.field_error(objective, at) or 0.0 for at in (state, last))
-        if field_error > field_rtol:
+        field_error = np.max([float(flow.field_error(objective, at) or 0) for at in (state, last)])
+        if not field_error <= field_rtol:  # NaN is not known at all
             status = "inexact"
-            message = (
-                f"reached the end, but the field is only known to {field_error:.1e}: "
-                "tighten the flow's rtol or raise its max_products"
-            )
+            message = f"reached the end, but the field is only known to {field_error:.1e}: {flow.remedy}"
     thetas = jax.vmap(flow.parameters)(states)
     reached = int(np.sum(np.isfinite(saved) & np.all(np.isfinite(thetas), axis=1)))
     # The adaptive solvers evaluate once more than their steps: at the start.

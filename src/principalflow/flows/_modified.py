@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Inexact
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import RateFlow, compiled_field
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.flows._flow import RateFlow, checked_theta, compiled_field
+from principalflow.objective import Objective, Vector
 
 
 class ImplicitGradientRegularization(RateFlow):
@@ -100,22 +100,24 @@ class BackwardError(RateFlow):
         Array([-1.18], dtype=float64)
     """
 
-    order: int = eqx.field(static=True)
+    order: int = eqx.field(
+        static=True, converter=lambda order: _checks.whole("order", order, least=0, most=_most_order(np.float64))
+    )
 
-    def __check_init__(self):
-        _checks.whole("order", self.order, least=0, most=_most_order(np.float64))
+    remedy = "take a lower order, or double precision"
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns $-\sum_{p=0}^n z^p/(p+1)$ (paper, theorem 3.1)."""
         return _series(z, self.order)
 
     def field(self, objective: Objective, state: Vector) -> Vector:
-        return self._field_and_error(objective, as_objective(objective).flat("theta", state))[0]
+        return self._field_and_error(objective, checked_theta(objective, state))[0]
 
     def field_error(self, objective: Objective, state: Vector) -> Array:
         """Returns the relative error that rounding leaves in the field: that of the largest gradient, amplified."""
-        return self._field_and_error(objective, as_objective(objective).flat("theta", state))[1]
+        return self._field_and_error(objective, checked_theta(objective, state))[1]
 
+    @_loss.needs("loss", "a gradient")
     @compiled
     def _field_and_error(self, objective: Objective, theta: Vector) -> tuple[Vector, Array]:
         most = _most_order(theta.dtype)

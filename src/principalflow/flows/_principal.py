@@ -1,5 +1,6 @@
 """The principal flow, in complex space, for small problems and at network scale."""
 
+from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -8,7 +9,7 @@ from jaxtyping import Array, Complex
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import RateFlow
+from principalflow.flows._flow import RateFlow, checked_theta
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
 from principalflow.objective import Objective, Vector, as_objective
 from principalflow.spectrum._krylov import Applied, krylov
@@ -37,8 +38,8 @@ class Principal(RateFlow):
         max_products: The most Hessian products that the Krylov method spends on one field.
 
     Raises:
-        ValueError: For an h that isn't finite and above 0, an unknown branch or method, rtol not above 0,
-            or max_products below 1.
+        ValueError: For an h that isn't finite and above 0, an unknown branch or method, rtol not above 0 and
+            below 1, or max_products below 1.
 
     Example:
         >>> import principalflow as pf
@@ -51,16 +52,14 @@ class Principal(RateFlow):
 
     branch: Branch = eqx.field(static=True, default="continuous")
     method: Literal["auto", "dense", "krylov"] = eqx.field(static=True, default="auto")
-    rtol: float = eqx.field(static=True, default=1e-8)
-    max_products: int = eqx.field(static=True, default=60)
+    rtol: float = eqx.field(static=True, default=1e-8, converter=partial(_checks.tolerance, "rtol"))
+    max_products: int = eqx.field(static=True, default=60, converter=partial(_checks.whole, "max_products", least=1))
 
     is_complex = True
 
     def __check_init__(self):
         _checks.one_of("branch", self.branch, BRANCHES)
         _checks.one_of("method", self.method, METHODS)
-        _checks.positive("rtol", self.rtol)
-        _checks.whole("max_products", self.max_products, least=1)
 
     def alpha(self, z: _checks.Numbers) -> Complex[Array, "..."]:
         r"""Returns $\varphi(z) = \log(1-z)/z$ on the flow's branch; $|1-z|$ is floored at the machine epsilon."""
@@ -86,10 +85,9 @@ class Principal(RateFlow):
             >>> int(result.products), bool(result.converged)
             (2, True)
         """
-        theta = as_objective(objective).flat("theta", theta)
+        theta = checked_theta(objective, theta)
         _checks.single_or_double("theta", theta)
-        with _loss.needs("loss", _loss.PRODUCTS):
-            return _evaluate(self, objective, theta)
+        return _evaluate(self, objective, theta)
 
     def _is_dense(self, objective: Objective) -> bool:
         return self.method == "dense" or (self.method == "auto" and objective.theta.size <= _DENSE_SIZE)
@@ -119,6 +117,7 @@ class PrincipalThirdOrder(Principal):
         return -(self.h**2) / 12 * objective.third(theta, gradient, gradient)
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
     gradient, product = objective.linearize(theta)

@@ -20,7 +20,7 @@ def solve_quadratic(
 
     Args:
         flow: A flow with a coefficient `alpha`.
-        A: The symmetric Hessian (D, D).
+        A: The Hessian (D, D), real and symmetric.
         b: The linear term (D,).
         theta: The start (D,).
         times: The times, one or several.
@@ -29,8 +29,8 @@ def solve_quadratic(
         The parameters at each time.
 
     Raises:
-        ValueError: For a flow without such a coefficient, an A that isn't square and symmetric or is of half precision,
-            vectors that don't fit it, or times that aren't real and finite.
+        ValueError: For a flow without such a coefficient, an A that isn't real, square and symmetric or is of half
+            precision, vectors that don't fit it, or times that aren't real and finite.
 
     Example:
         >>> import principalflow as pf
@@ -42,6 +42,8 @@ def solve_quadratic(
     as_flow(flow, SpectralFlow)
     A = _checks.symmetric("A", A)
     _checks.single_or_double("A", A)
+    if jnp.iscomplexobj(A):
+        raise ValueError(f"A must be real, as its eigenvectors are orthogonal only then, got {A.dtype}.")
     b, theta = _checks.vector("b", b, A.shape[0]), _checks.vector("theta", theta, A.shape[0])
     times = jnp.atleast_1d(_checks.inexact("times", times))
     if times.ndim != 1 or jnp.iscomplexobj(times):

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
@@ -24,10 +25,10 @@ def cross_entropy(logits: Outputs, labels: Array) -> Inexact[Array, ""]:
         labels: $y$, whole numbers (N,), or one-hot (N, classes).
 
     Returns:
-        The mean.
+        The mean; NaN where `jax.jit` hides the labels from the check and one is no class.
 
     Raises:
-        ValueError: If the shapes don't fit.
+        ValueError: If the shapes don't fit, or a label is no class.
 
     Example:
         >>> import jax.numpy as jnp
@@ -52,10 +53,11 @@ def mean_square(outputs: Outputs, targets: Array) -> Inexact[Array, ""]:
         targets: $y$ of the same shape, (N,) for a single output, or labels (N,), whole numbers, which become one-hot.
 
     Returns:
-        The mean; at complex outputs the square is the plain one, without a modulus, and so holomorphic.
+        The mean; at complex outputs the square is the plain one, without a modulus, and so holomorphic. NaN where
+        `jax.jit` hides the labels from the check and one is no class.
 
     Raises:
-        ValueError: If the shapes don't fit.
+        ValueError: If the shapes don't fit, or a label is no class.
 
     Example:
         >>> import jax.numpy as jnp
@@ -102,6 +104,9 @@ def loss(name: str = "cross-entropy") -> Callable[[Any, tuple[Array, Array]], In
 def accuracy(outputs: Outputs, labels: Array) -> Inexact[Array, ""]:
     """Returns the share of samples whose largest output is that of their label (N,) or one-hot label (N, classes)."""
     outputs, labels = _outputs("outputs", outputs), _checks.array_of_numbers("labels", labels)
+    for name, array in dict(outputs=outputs, labels=labels).items():
+        if jnp.iscomplexobj(array):
+            raise ValueError(f"{name} must be real, since complex numbers have no largest, got {array.dtype}.")
     if labels.shape not in (outputs.shape, outputs.shape[:1]):
         raise ValueError(f"labels must have shape {outputs.shape[:1]} or {outputs.shape}, got {labels.shape}.")
     labels = jnp.argmax(labels, axis=1) if labels.ndim == 2 else labels
@@ -127,8 +132,11 @@ def _targets(name: str, outputs: Outputs, value: Any) -> Array:
     targets = given = _checks.array_of_numbers(name, value)
     if targets.ndim == 1 and outputs.shape[1] > 1 and jnp.issubdtype(targets.dtype, jnp.integer):
         known = (targets >= 0) & (targets < outputs.shape[1])
+        if not isinstance(known, Tracer) and not known.all():
+            most, label = outputs.shape[1] - 1, int(targets[jnp.argmin(known)])
+            raise ValueError(f"{name} must be classes from 0 to {most}, got {label}.")
         encoded = jax.nn.one_hot(targets, outputs.shape[1], dtype=outputs.real.dtype)
-        targets = jnp.where(known[:, None], encoded, jnp.nan)  # a label that is no class must show
+        targets = jnp.where(known[:, None], encoded, jnp.nan)  # a traced label that is no class must show
     elif targets.ndim == 1:
         targets = targets[:, None]
     if targets.shape != outputs.shape:

@@ -24,8 +24,12 @@ def size(name: str, value: Any) -> int:
 
 def sizes(name: str, values: Any) -> tuple[int, ...]:
     """Returns several of them."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a sequence of whole numbers, got {_checks.shown(values)}.")
+    try:
+        if isinstance(values, (str, bytes)):
+            raise TypeError
+        values = tuple(values)
+    except TypeError as error:  # also from an array of no dimension, which has the methods of a sequence
+        raise ValueError(f"{name} must be a sequence of whole numbers, got {_checks.shown(values)}.") from error
     return tuple(size(name, value) for value in values)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from matfree import stochtrace
 from scipy.special import ndtr
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow.objective import Objective
 from principalflow.spectrum._block import DENSE_SIZE
@@ -200,6 +200,7 @@ def _finite(found):
     return found
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _nodes(hessian: Hessian, key: Array, probes: int, steps: int) -> tuple[Float[Array, "p s"], Float[Array, "p s"]]:
     """Returns the nodes and weights of the spectrum that each random vector sees."""
@@ -212,6 +213,7 @@ def _nodes(hessian: Hessian, key: Array, probes: int, steps: int) -> tuple[Float
     return lax.map(of_probe, jax.random.split(key, probes))
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _sum_of_diagonal(hessian: Hessian) -> Float[Array, ""]:
     def entry(index):
@@ -220,6 +222,7 @@ def _sum_of_diagonal(hessian: Hessian) -> Float[Array, ""]:
     return jnp.sum(lax.map(entry, jnp.arange(hessian.size), batch_size=min(hessian.size, _COLUMNS)))
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _xtrace(hessian: Hessian, key: Array, samples: int) -> tuple[Float[Array, ""], Float[Array, ""]]:
     like = jnp.zeros(hessian.size, hessian.theta.dtype)

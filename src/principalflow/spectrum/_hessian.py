@@ -58,13 +58,11 @@ class Hessian(eqx.Module):
 
     def __call__(self, v: Vector | Block) -> Vector | Block:
         """Returns the Hessian times a vector or a block of the selected size."""
-        with _loss.needs("loss", _loss.PRODUCTS):  # JAX may find only when it compiles that there are none
-            return _multiply(self, v)
+        return _multiply(self, v)
 
     def dense(self) -> Inexact[Array, "d d"]:
         """Returns the matrix itself, for small sizes."""
-        with _loss.needs("loss", _loss.PRODUCTS):
-            return _dense(self)
+        return _dense(self)
 
     def take(self, rows: Any) -> Any:
         """Returns the selected rows of an array with a row for every parameter."""
@@ -86,17 +84,20 @@ class Hessian(eqx.Module):
         return jax.vmap(self._product, 1, 1)(v)
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _multiply(hessian: Hessian, v: Vector | Block) -> Vector | Block:
     return hessian.take(hessian._times(hessian.put(v)))
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _dense(hessian: Hessian) -> Inexact[Array, "d d"]:
     identity = jnp.eye(hessian.size, dtype=hessian.theta.dtype)
     return lax.map(hessian, identity, batch_size=min(hessian.size, _DENSE_COLUMNS)).T
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _linearize(objective: Objective, theta: Vector) -> tuple[Vector, Callable]:
     return objective.linearize(theta)

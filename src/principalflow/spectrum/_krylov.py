@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
-from principalflow import _checks
+from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow.objective import Objective, Vector, as_objective
 
@@ -79,8 +79,8 @@ def apply(
         or the Hessian is not finite.
 
     Raises:
-        ValueError: For an f that isn't such a function, rtol not above 0, max_products below 1 or beyond memory, or a
-            theta or v that is wrong, not finite or of half precision.
+        ValueError: For an f that isn't such a function, rtol not above 0 and below 1, max_products below 1 or beyond
+            memory, a theta or v that is wrong, not finite or of half precision, or a loss without Hessian products.
 
     Example:
         >>> import jax.numpy as jnp
@@ -92,7 +92,7 @@ def apply(
         >>> int(result.products)
         3
     """
-    rtol, max_products = _checks.positive("rtol", rtol), _checks.whole("max_products", max_products, least=1)
+    rtol, max_products = _checks.tolerance("rtol", rtol), _checks.whole("max_products", max_products, least=1)
     theta, v = as_objective(objective).flat("theta", theta), objective.flat("v", v)
     _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
@@ -236,6 +236,7 @@ def _check_elementwise(f: Callable[[Array], Array], dtype) -> None:
         raise ValueError(f"{needed}; of shape (3,) it made {'no array' if shape is None else shape}.")
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _apply(objective: Objective, theta: Vector, f: Callable, v: Vector, rtol: Array, max_products: int):
     eps = jnp.asarray(jnp.finfo(theta.dtype).eps)

@@ -209,7 +209,7 @@ class _Recording(WarmStart):
         # In one layout, so that what was stored and restored gives the same bits.
         trail = eigenpairs.trail and eigenpairs.trail.map(lambda rows: rows.contiguous())
         self._eigenpairs = replace(eigenpairs, trail=trail)
-        return Measured.of(loss, gradient, Hg, eigenpairs)
+        return Measured.of(loss, gradient, Hg, eigenpairs, torch.finfo(gradient.dtype).eps)
 
     def _closures(self) -> Iterator[tuple[Closure, int]]:
         """Yields the loss of each batch, and what it weighs."""

@@ -117,7 +117,7 @@ class Options:
     directions: int = 3
     """How many directions of largest curvature to record."""
     tolerance: float = 1e-2
-    """How well to know their eigenvalues, relative to the largest."""
+    """How well to know their eigenvalues, relative to the largest; below 1."""
     evaluate_every: int = 50
     """Record accuracies and the test loss every so many steps, and at the end; 0 for never."""
     checkpoint_every: int = 100
@@ -134,7 +134,7 @@ class Options:
         for name in (*SWEPT, "hidden"):
             if isinstance(getattr(self, name), list):  # as config files have them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in _NUMBERS:  # 1 and 1.0 are the same run, and JAX would take 2**31 for an int32
+        for name in _NUMBERS:  # 1, 1.0 and NumPy's 1.0 are the same run, and JAX would take 2**31 for an int32
             object.__setattr__(self, name, _as_float(getattr(self, name)))
 
     def runs(self) -> dict[str, "Options"]:
@@ -212,6 +212,7 @@ def _check(o: Options) -> None:
     for name, least in (("samples", 1), ("test_samples", 0), ("image_size", 1), ("batch_size", 1), ("chunk", 1)):
         if getattr(o, name) is not None:
             _checks.whole(name, getattr(o, name), least)
+    _checks.tolerance("tolerance", o.tolerance)
     for name in ("width", "gain", "tolerance", "factor", "max_learning_rate", "learning_rate"):
         for number in _values(o, name):
             _checks.positive(name, number)
@@ -277,7 +278,7 @@ def _as_float(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_as_float(item) for item in value)
     try:
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
     except OverflowError:  # `check` refuses it
         return value
 
@@ -285,7 +286,9 @@ def _as_float(value: Any) -> Any:
 def _values(o: Options, name: str) -> tuple:
     """The values of an option that may be a list; none where it isn't given."""
     option = getattr(o, name)
-    values = option if isinstance(option, tuple) else () if option is None else (option,)
-    if option == () or len(set(values)) < len(values):
+    if option is None:
+        return ()
+    values = option if isinstance(option, tuple) else (option,)
+    if not values or len(set(values)) < len(values):
         raise ValueError(f"{name} must have some values, all different, got {_checks.shown(list(values))}.")
     return values
