@@ -211,7 +211,9 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
-        steps = outside.steps_to_search(request.sign * values[k - 1], request.tol * scale)
+        upwards = request.sign * values
+        found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
+        steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
         if steps and not searched:
             guards, searched = max(guards, _SEARCH_GUARDS), steps
             if outside.change is not None and basis.extend(basis.xp.reshape(outside.change, (1, -1))):
@@ -223,7 +225,8 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         residuals = to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
         excess = residuals / tolerances
         # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
-        moved = len(former) != width or bool(np.any(np.abs(values - former) > tolerances))
+        # Where a spectrum has no gap, a Ritz value that rose by d in the m-th product will rise by some m d / 2 more.
+        moved = len(former) != width or bool(np.any(np.abs(values - former) * max(taken, 1) > tolerances))
         searching = steps > 0 and (taken < steps or moved)
         converged, former = bool(np.all(excess <= 1)) and not searching, values
         if converged or basis.product.products >= request.max_products:
@@ -240,11 +243,18 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         taken += 1
     X = basis.combine(block, basis.S)
     if searched and converged:
-        beyond = request.sign * values[k + _GUARDS :]
-        outside = outside.after_search(float(beyond[0]) if len(beyond) else -math.inf, taken)
+        outside = outside.after_search(_level(request.sign * values, residuals, k), taken)
     outside = outside.with_other_end(furthest)
     improved = X + basis.like(_steps_to_improve(values, request.sign * outside.other_end))[:, None] * R
     return _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged), improved, outside
+
+
+def _level(upwards: np.ndarray, residuals: np.ndarray, k: int) -> float:
+    """Returns about the largest eigenvalue behind block and guard: a Ritz value and what it may lack (Kato, Temple)."""
+    if len(upwards) <= k + _GUARDS:
+        return -math.inf
+    value, residual = upwards[k + _GUARDS], residuals[k + _GUARDS]
+    return float(value + residual * min(residual / max(upwards[k - 1] - value, residual, np.finfo(float).tiny), 1))
 
 
 def _tolerances(values: np.ndarray, k: int, wanted: float, scale: float) -> np.ndarray:

@@ -42,20 +42,21 @@ class Outside:
         """
         return cls(math.inf, math.inf, None, math.inf, 2 + math.ceil(math.log(size) / 2))
 
-    def steps_to_search(self, least: float, tol: float) -> int:
+    def steps_to_search(self, least: float, tol: float, found: float) -> int:
         """Returns how many products it takes to find an eigenvalue that has come beyond `least + tol`; 0 if none can.
 
-        An eigenvalue that rose by the margin has the share margin / stirred in the change of the probe, and each
-        product of a Krylov space multiplies that, relative to what lies below the level, by a Chebyshev polynomial's
-        growth (Kaniel, Saad).
+        An eigenvalue that rose from the level has the share rise / stirred in the change of the probe, and each product
+        of a Krylov space multiplies that, relative to what lies below, by a Chebyshev polynomial's growth (Kaniel,
+        Saad). What lies below may have risen too, to what the search has `found` so far.
         """
         if self.searched or self.level + self.stirred <= least + tol:
             return 0
-        if self.change is None or not self.other_end < self.level < math.inf:
+        level = max(self.level, found)
+        if self.change is None or not self.other_end < level < math.inf:
             return self.whole_search
-        margin = max(least + tol - self.level, tol)
-        growth = math.acosh(1 + 2 * margin / (self.level - self.other_end))
-        return max(math.ceil(math.log(2 * _UNLUCKY * self.stirred / margin) / growth), 1)
+        rise, gap = (max(least + tol - below, tol) for below in (self.level, level))
+        growth = math.acosh(1 + 2 * gap / (level - self.other_end))
+        return max(math.ceil(math.log(2 * _UNLUCKY * self.stirred / rise) / growth), 1)
 
     def after_search(self, level: float, steps: int) -> "Outside":
         """Returns what is known after a search; a short one says nothing of what didn't change."""
