@@ -9,8 +9,8 @@ import numpy as np
 
 from principalflow.spectrum._basis import Basis, like, orthonormal
 
-# A search finds directions that the probe meets by a third or more of what is to be expected.
-_UNLUCKY = 3
+# A search finds directions that the probe meets by a tenth or more of what is to be expected.
+_UNLUCKY = 10
 
 
 @dataclass(frozen=True)
