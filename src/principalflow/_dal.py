@@ -304,6 +304,8 @@ def _visible_loss(name: str, loss_fn: Callable, params: PyTree | None, all_param
 
 
 def _kind(leaf: Any) -> Any:
+    if isinstance(leaf, str | bytes):  # which JAX would read as the name of a dtype
+        return type(leaf).__name__
     try:
         return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
     except (TypeError, ValueError):
