@@ -567,6 +567,14 @@ def test_masks_without_all_params_are_refused():
         tx.update(jax.grad(loss)(point), tx.init(point), point, value_fn=loss)
 
 
+def test_weight_decay_takes_params_that_are_plain_numbers():
+    tx = pf.dal(weight_decay=0.1)
+    found, expected = (
+        tx.update(jnp.ones(()), tx.init(jnp.ones(())), w, hvp=jnp.ones(()))[0] for w in (0.5, jnp.array(0.5))
+    )
+    assert found == expected
+
+
 def test_weight_decay_without_params_is_refused():
     tx = pf.dal(weight_decay=0.1)
     with pytest.raises(ValueError, match="update needs params"):

@@ -401,6 +401,13 @@ def test_parameters_of_another_structure_are_refused_by_their_path(params, messa
         Monitor(NETWORK).observe(0, params, 0.1)
 
 
+def test_parameters_of_eight_bits_are_refused():
+    first, second = PARAMS
+    coarse = [first, (second[0], second[1].astype(jnp.float8_e4m3fn))]
+    with pytest.raises(ValueError, match="params must be of float16 or wider, got dtype float8_e4m3fn"):
+        Monitor(NETWORK).observe(0, coarse, 0.1)
+
+
 def test_complex_parameters_are_refused():
     with pytest.raises(ValueError, match="params must be real, as the objective's are, got complex128"):
         Monitor(BOWL).observe(0, jnp.ones(2) + 1j, 0.1)

@@ -191,3 +191,9 @@ def test_a_ratio_of_progress_that_is_only_rounding_is_not_recorded():
     row = pf.Record().start(high)(high.theta, 0.1)
     assert np.isnan(row["relative_progress"])
     assert np.isnan(pf.stability.relative_progress(high, high.theta, 0.1))
+
+
+def test_options_may_be_any_whole_and_real_numbers():
+    record = pf.Record(every=np.uint8(2), k=np.int64(1), tol=jnp.array(0.01))
+    path = pf.descend(pf.functions.quadratic([[1.0]]), [1.0], h=1.5, steps=4, record=record)
+    assert path.records["step"].tolist() == [0, 2, 4]

@@ -304,6 +304,8 @@ def _visible_loss(name: str, loss_fn: Callable, params: PyTree | None, all_param
 
 
 def _kind(leaf: Any) -> Any:
+    if isinstance(leaf, str | bytes):  # which JAX would read as the name of a dtype
+        return type(leaf).__name__
     try:
         return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
     except (TypeError, ValueError):
@@ -356,7 +358,7 @@ def _is_masked(node: Any) -> bool:
 def _scaled(tree: PyTree, rate: Array | PyTree, per_parameter: bool) -> PyTree:
     """Returns the tree times the rate, in the tree's own dtypes."""
     rates = rate if per_parameter else jax.tree.map(lambda _: rate, tree)
-    return jax.tree.map(lambda u, r: (r * u).astype(u.dtype), tree, rates)
+    return jax.tree.map(lambda u, r: (r * u).astype(jnp.result_type(u)), tree, rates)
 
 
 def _over(tree: PyTree, length: Array) -> PyTree:

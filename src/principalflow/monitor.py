@@ -323,7 +323,9 @@ def _flat(objective: Objective, params: PyTree) -> Vector:
         if needed != got:
             where = path or "the root"
             raise ValueError(f"params must have the objective's structure: at {where} it has {needed}, got {got}.")
-    return _in_its_dtype(objective, jnp.concatenate([jnp.ravel(given[path]) for path in wanted]))
+    return _in_its_dtype(
+        objective, jnp.concatenate([jnp.ravel(_checks.inexact("params", given[path])) for path in wanted])
+    )
 
 
 def _in_its_dtype(objective: Objective, theta: Vector) -> Vector:

@@ -56,9 +56,9 @@ class Record:
     flow: Flow | None = None
 
     def __post_init__(self):
-        _checks.whole("every", self.every, least=1)
-        _checks.whole("k", self.k, least=1)
-        _checks.tolerance("tol", self.tol)
+        every, k = _checks.whole("every", self.every, least=1), _checks.whole("k", self.k, least=1)
+        for name, number in dict(every=every, k=k, tol=_checks.tolerance("tol", self.tol)).items():
+            object.__setattr__(self, name, number)  # NumPy's whole numbers would be traced as arrays
         if self.flow is not None:
             as_flow(self.flow)
 

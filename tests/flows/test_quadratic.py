@@ -54,6 +54,7 @@ def test_a_direction_without_curvature_moves_at_constant_speed():
         ([[1.0]], [[2.0]], r"b must have shape \(1,\), got \(1, 1\)"),
         ([[1.0, 0.0]], [1.0], "A must be a square matrix"),
         ([[1j]], [1.0], "A must be real"),
+        ([[1e308]], [1.0], "h times the eigenvalues of A must be finite"),
         ([[0.0, 1e-9], [0.0, 0.0]], [1.0, 1.0], "A must be symmetric"),
     ],
 )

@@ -628,3 +628,11 @@ def test_rates_per_parameter_in_float16_are_refused():
 def test_a_finite_difference_in_half_precision_is_refused():
     with pytest.raises(ValueError, match="lost in rounding"):
         DAL([torch.ones(2, dtype=torch.bfloat16, requires_grad=True)], curvature="finite_difference")
+
+
+def test_every_may_be_a_small_whole_number_of_numpy():
+    x = torch.ones(1, requires_grad=True)
+    optimizer = DAL([x], every=np.uint8(2))
+    optimizer.param_groups[0]["count"] = 300  # beyond the largest uint8
+    optimizer.step(lambda: x @ x)
+    assert optimizer.count == 301

@@ -229,7 +229,7 @@ def test_a_restored_recording_goes_on_bit_for_bit():
     for monitor in (one, other):  # some way on
         for p in monitor._take.params():
             p.data *= 0.99
-    other._take.restore({name: torch.tensor(np.array(array)) for name, array in one._take.state.items()})
+    other._take.restore({name: torch.tensor(np.asarray(array)) for name, array in one._take.state.items()})
     assert other.observe(1, 0.1) == one.observe(1, 0.1)
 
 

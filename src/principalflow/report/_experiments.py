@@ -61,6 +61,7 @@ def write_experiments(results: Sequence["Result"], path: str | os.PathLike[str],
 
     Raises:
         ValueError: For no results.
+        OSError: If the page can't be written.
         ImportError: Where plotly or jinja2 isn't installed.
 
     Example:

@@ -49,7 +49,7 @@ def save(page: str, path: str | os.PathLike[str]) -> Path:
             file.write(page)
         os.replace(unfinished, path)
     except OSError as error:
-        raise ValueError(f"path can't be written to: {error}.") from error
+        raise OSError(f"path can't be written to: {error}.") from error
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)

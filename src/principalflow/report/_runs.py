@@ -32,6 +32,7 @@ def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | No
 
     Raises:
         ValueError: For no runs, only runs without rows, a table without steps or losses, or a path that is a folder.
+        OSError: If the page can't be written.
         ImportError: Where plotly or jinja2 isn't installed.
 
     Example:

@@ -87,7 +87,7 @@ class DAL(torch.optim.Optimizer):
         foreach: bool | None = None,
     ) -> None:
         _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
-        _checks.whole("every", every, 1)
+        every = _checks.whole("every", every, 1)
         average = None if average is None else _checks.fraction("average", average)
         for name, value in dict(per_parameter=per_parameter, skip_nonfinite=skip_nonfinite).items():
             _checks.flag(name, value)
