@@ -206,7 +206,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
     Returns:
         The Ritz pairs, their vectors improved without a product, one a row, and what is now known of the outside.
     """
-    former, taken, searched = np.zeros(0), 0, 0
+    former, taken, searched = np.zeros(0), 0, False
     while True:
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
@@ -215,7 +215,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
         steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
         if steps and not searched:
-            guards, searched = max(guards, _SEARCH_GUARDS), steps
+            guards, searched = max(guards, _SEARCH_GUARDS), True
             if outside.change is not None and basis.extend(basis.xp.reshape(outside.change, (1, -1))):
                 continue
         width, furthest = min(k + guards, len(values)), request.sign * values[-1]
@@ -254,7 +254,7 @@ def _level(upwards: np.ndarray, residuals: np.ndarray, k: int) -> float:
     if len(upwards) <= k + _GUARDS:
         return -math.inf
     value, residual = upwards[k + _GUARDS], residuals[k + _GUARDS]
-    return float(value + residual * min(residual / max(upwards[k - 1] - value, residual, np.finfo(float).tiny), 1))
+    return float(value + residual**2 / max(upwards[k - 1] - value, residual, np.finfo(float).tiny))
 
 
 def _tolerances(values: np.ndarray, k: int, wanted: float, scale: float) -> np.ndarray:
