@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import principalflow as pf
 
-EXAMPLES = 40
+EXAMPLES = 25
 LEAST_CASES = 2000
 
 # What the table has no row for: what functions return, ...
