@@ -101,7 +101,7 @@ def test_a_restored_recording_goes_on_bit_for_bit(run):
 
 def test_a_recording_without_its_state_would_spend_more(run):
     restored, fresh = pf.Record(k=3).start(NETWORK), pf.Record(k=3).start(NETWORK)
-    restored(run.thetas[0], 0.05)
+    restored(run.thetas[3], 0.05)
     assert restored(run.thetas[4], 0.05)["products"] < fresh(run.thetas[4], 0.05)["products"]
 
 

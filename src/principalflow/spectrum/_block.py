@@ -211,14 +211,14 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
-        upwards = request.sign * values
+        upwards = (request.sign * values).tolist()
         found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
         steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
         if steps and not searched:
             guards, searched = max(guards, _SEARCH_GUARDS), True
             if outside.change is not None and basis.extend(basis.xp.reshape(outside.change, (1, -1))):
                 continue
-        width, furthest = min(k + guards, len(values)), request.sign * values[-1]
+        width, furthest = min(k + guards, len(values)), upwards[-1]
         values, block = values[:width], Y[:, :width]
         tolerances = _tolerances(values, k, request.tol * scale, scale)
         R = basis.combine(block, basis.HS) - basis.combine(block * values, basis.S)
