@@ -210,7 +210,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
     while True:
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
-        scale = max(float(np.max(np.abs(values))), np.finfo(float).tiny)
+        scale = max(float(np.max(np.abs(values))), float(np.finfo(float).tiny))
         upwards = (request.sign * values).tolist()
         found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
         steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)

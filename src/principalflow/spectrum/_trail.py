@@ -11,6 +11,8 @@ from principalflow.spectrum._basis import Basis, like, orthonormal
 
 # A search finds directions that the probe meets by a tenth or more of what is to be expected.
 _UNLUCKY = 10
+# What a search may cost, in those that start from nothing.
+_MOST_SEARCHES = 10
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,12 @@ class Outside:
         if self.searched or self.level + self.stirred <= least + tol:
             return 0
         level = max(self.level, found)
-        if self.change is None or not self.other_end < level < math.inf:
+        if self.change is None or not self.other_end < level < least + tol:  # nothing is known, or no longer
             return self.whole_search
         rise, gap = (max(least + tol - below, tol) for below in (self.level, level))
         growth = math.acosh(1 + 2 * gap / (level - self.other_end))
-        return max(math.ceil(math.log(2 * _UNLUCKY * self.stirred / rise) / growth), 1)
+        steps = math.log(2 * _UNLUCKY * self.stirred / rise) / max(growth, 1e-3)
+        return min(max(math.ceil(steps), 1), _MOST_SEARCHES * self.whole_search)
 
     def after_search(self, level: float, steps: int) -> "Outside":
         """Returns what is known after a search; a short one says nothing of what didn't change."""
