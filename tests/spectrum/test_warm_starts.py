@@ -132,3 +132,15 @@ def test_a_warm_start_at_either_end_of_a_lopsided_spectrum_stays_cheap(which):
         eig = block_eigenpairs(lambda V, d=drifted: d[:, None] * V, eig, k=2, which=which, tol=1e-3)
         assert eig.converged
     assert eig.products <= 8
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e37])
+def test_a_warm_start_near_the_end_of_float32_is_as_good_as_any(scale):
+    random = np.random.default_rng(0)
+    values = random.uniform(-1, 1, (600, 1)).astype(np.float32)
+    eig = random.standard_normal((600, 2)).astype(np.float32)
+    for step in range(4):
+        d = np.roll(values, step) * np.float32(scale)
+        eig = block_eigenpairs(lambda V, d=d: d * V, eig, k=2, tol=1e-2)
+        assert eig.converged
+        np.testing.assert_allclose(eig.values, np.sort(d, axis=0)[:-3:-1, 0], rtol=1e-2)

@@ -111,7 +111,7 @@ def orthonormal(xp: Any, W: Any, S: Any) -> Any:
     """Returns orthonormal rows for what the rows of W have beyond those of S; dependent ones are left out."""
     least = float(xp.finfo(W.dtype).eps) ** 0.5
     for _ in range(1 if S is None else 2):  # once more repairs what cancellation lost
-        W = W / _or_one(xp, xp.max(xp.abs(W), axis=1, keepdims=True))  # else the square of a length may overflow
+        W = W / _largest(xp, W)  # else the square of a length may overflow
         W = W / _or_one(xp, xp.linalg.vector_norm(W, axis=1, keepdims=True))
         if S is not None:
             W = W - (W @ xp.matrix_transpose(S)) @ S
@@ -147,6 +147,16 @@ def to_numpy(x: Any) -> np.ndarray:
 def like(xp: Any, x: np.ndarray, example: Any) -> Any:
     """Returns `x` as an array like the example, of its kind, dtype and device."""
     return xp.asarray(x, dtype=example.dtype, device=device(example))
+
+
+def norms(xp: Any, X: Any) -> np.ndarray:
+    """Returns the length of each row, in float64, also where its square overflows."""
+    largest = _largest(xp, X)
+    return to_numpy(largest)[:, 0] * to_numpy(xp.linalg.vector_norm(X / largest, axis=1))
+
+
+def _largest(xp: Any, X: Any) -> Any:
+    return _or_one(xp, xp.max(xp.abs(X), axis=1, keepdims=True))
 
 
 def _or_one(xp: Any, x: Any) -> Any:

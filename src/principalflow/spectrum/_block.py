@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
 from principalflow import _checks
-from principalflow.spectrum._basis import Basis, Counted, check_rank, is_array, like, orthonormal, rows, to_numpy
+from principalflow.spectrum._basis import Basis, Counted, check_rank, is_array, like, norms, orthonormal, rows, to_numpy
 from principalflow.spectrum._trail import Outside, Trail, probe
 
 Which = Literal["largest", "smallest"]
@@ -222,7 +222,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         values, block = values[:width], Y[:, :width]
         tolerances = _tolerances(values, k, request.tol * scale, scale)
         R = basis.combine(block, basis.HS) - basis.combine(block * values, basis.S)
-        residuals = to_numpy(basis.xp.linalg.vector_norm(R, axis=1))
+        residuals = norms(basis.xp, R)
         excess = residuals / tolerances
         # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
         # Where a spectrum has no gap, a Ritz value that rose by d in the m-th product will rise by some m d / 2 more.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from principalflow.spectrum._basis import Basis, like, orthonormal
+from principalflow.spectrum._basis import Basis, like, norms, orthonormal
 
 # A search finds directions that the probe meets by a tenth or more of what is to be expected.
 _UNLUCKY = 10
@@ -23,7 +23,7 @@ class Outside:
         level: About the largest eigenvalue there, when it was last searched.
         other_end: The smallest eigenvalue that was ever seen.
         change: What the change of the operator since then makes of the probe, outside of the basis.
-        stirred: Its norm, about the Frobenius norm of that change: no eigenvalue has risen by more (Weyl).
+        stirred: About the Frobenius norm of that change: no eigenvalue has risen by more (Weyl).
         whole_search: The steps of a search from a random vector, and not from a change.
         searched: Whether it has been searched since.
     """
@@ -99,10 +99,13 @@ class Trail:
 
     def outside(self, basis: Basis, probed: Any) -> Outside:
         """Returns what is known of the spectrum outside, where the operator times the probe is now `probed`."""
+        unknown = Outside.unknown(basis.size)
         change = basis.beyond(probed - self.probed)
+        stirred = math.sqrt(basis.size) * float(norms(basis.xp, change[None])[0])
+        if not math.isfinite(stirred):  # the operator overflows
+            return unknown
         level, other_end = (float(value) for value in self.seen)
-        whole_search = Outside.unknown(basis.size).whole_search
-        return Outside(level, other_end, change, float(basis.xp.linalg.vector_norm(change)), whole_search)
+        return replace(unknown, level=level, other_end=other_end, change=change, stirred=stirred)
 
     def map(self, change: Callable[[Any], Any]) -> "Trail":
         """Returns the trail with its large arrays changed."""
@@ -110,6 +113,7 @@ class Trail:
 
 
 def probe(xp: Any, example: Any) -> Any:
-    """Returns the vector of random signs, always the same, for columns like the example's."""
-    signs = np.random.default_rng(1977).integers(0, 2, example.shape[0])
-    return like(xp, 2.0 * signs - 1.0, example)
+    """Returns a unit vector of random signs, always the same, for columns like the example's."""
+    size = example.shape[0]
+    signs = 2 * np.random.default_rng(1977).integers(0, 2, size) - 1
+    return like(xp, signs / math.sqrt(size), example)
