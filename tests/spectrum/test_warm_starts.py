@@ -45,18 +45,18 @@ def generic(kind, size, random):
     return at
 
 
-def wrong_solves(family, seeds):
-    """Returns the solves that are wrong and called converged, by seed and t, and the products of each solve."""
+def wrong_solves(family, seeds, times=np.arange(1, CALLS + 1) / CALLS):
+    """Returns the solves that are wrong and called converged, by seed and t, and the products of each solve beyond k."""
     wrong, products = [], []
     for seed in seeds:
         random = np.random.default_rng(seed)
         size, k = 500, int(random.integers(1, 5))
         at = family(KINDS[seed % 5], size, random)
         eig = block_eigenpairs(at(0)[0], random.standard_normal((size, k)), k, TOL)
-        for t in np.arange(1, CALLS + 1) / CALLS:
+        for t in times:
             product, true = at(t)
             eig = block_eigenpairs(product, eig, k, TOL)
-            products.append(eig.products)
+            products.append(eig.products - k)
             off, scale = np.abs(eig.values - np.sort(true)[::-1][:k]), np.max(np.abs(true))
             if eig.converged and np.any((off > 10 * eig.residuals) & (off > TOL * scale)):
                 wrong.append((seed, t))
@@ -68,6 +68,29 @@ def wrong_solves(family, seeds):
 def test_no_warm_start_on_a_family_of_operators_is_wrong_and_called_converged(family, group):
     wrong, _ = wrong_solves(family, range(group * FAMILIES, (group + 1) * FAMILIES))
     assert wrong == []
+
+
+@pytest.mark.parametrize("family", [crossing, generic])
+def test_in_small_steps_nothing_is_overlooked_either_though_most_need_no_search(family):
+    wrong, products = wrong_solves(family, range(5), np.linspace(0.001, 0.05, 50))
+    assert wrong == []
+    assert np.mean(np.asarray(products) <= 2) > 0.3
+
+
+def test_with_a_smaller_k_than_before_the_vectors_left_out_are_not_forgotten():
+    d = np.concatenate([np.arange(10.0, 0, -1), np.linspace(0, 0.5, 590)])[:, None]
+    eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 8)), k=8)
+    eig = block_eigenpairs(lambda V: d * V, eig, k=2)
+    d[4] = 9.5
+    np.testing.assert_allclose(block_eigenpairs(lambda V: d * V, eig, k=2).values, [10, 9.5], rtol=1e-3)
+
+
+def test_with_a_cover_the_vectors_left_out_are_not_forgotten():
+    d = np.concatenate([[10, 9.8, 9.6, 9.4, 9.2, 8, 7.9, 7, 7], np.linspace(0, 0.5, 591)])[:, None]
+    eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 1)), k=1, cover=9)
+    d[8] = 9.5
+    eig = block_eigenpairs(lambda V: d * V, eig, k=1, cover=9)
+    np.testing.assert_allclose(eig.values, [10, 9.8, 9.6, 9.5, 9.4, 9.2, 8], rtol=1e-3)
 
 
 def test_an_eigenvalue_that_rises_out_of_sight_is_found_at_once():

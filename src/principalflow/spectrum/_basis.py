@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, is_torch_array
+from array_api_compat import array_namespace, device, is_array_api_obj, is_jax_array, is_torch_array
 
 from principalflow import _checks
 
@@ -12,31 +13,42 @@ from principalflow import _checks
 class Basis:
     """An orthonormal basis S with H S, one vector a row, and T = S H S^T.
 
-    The arrays have room for more rows, zero until they are used, so that JAX compiles once.
+    JAX's arrays have all their rows from the start, zero until they are used, so that it compiles once.
     """
 
     def __init__(self, product: "Counted", block: Any, rows: int):
         self.xp, self.product = product.xp, product
         self.eps = float(self.xp.finfo(block.dtype).eps)
-        self.S = self.HS = self.xp.matrix_transpose(block)[:0]
         self.T = np.zeros((0, 0))
+        self._S = self._HS = self.xp.matrix_transpose(block)[:0]
         self.make_room(rows)
-        check_rank(block, self.extend(self.xp.matrix_transpose(block)))
+        self.extend(self.xp.matrix_transpose(block))
+
+    @property
+    def S(self) -> Any:
+        """The vectors."""
+        return self._used(self._S)
+
+    @property
+    def HS(self) -> Any:
+        """The operator times the vectors."""
+        return self._used(self._HS)
 
     @property
     def size(self) -> int:
         """The dimension of the space."""
-        return self.S.shape[1]
+        return self._S.shape[1]
 
     @property
     def room(self) -> int:
         """How many vectors still fit."""
-        return self.S.shape[0] - len(self.T)
+        return self._S.shape[0] - len(self.T)
 
     def make_room(self, rows: int) -> None:
         """Makes room for so many vectors in all."""
-        more = self.like(np.zeros((max(rows - self.S.shape[0], 0), self.size)))
-        self.S, self.HS = self.xp.concat([self.S, more], axis=0), self.xp.concat([self.HS, more], axis=0)
+        more = max(rows - self._S.shape[0], 0)
+        zeros = self.xp.zeros((more, self.size), dtype=self._S.dtype, device=device(self._S))
+        self._S, self._HS = (self.xp.concat([old, zeros], axis=0) for old in (self._S, self._HS))
 
     def fill(self, width: int) -> None:
         """Adds random vectors until there are `width`."""
@@ -50,19 +62,16 @@ class Basis:
         old, added = len(self.T), W.shape[0]
         if added:
             HW = self.xp.matrix_transpose(self.product(self.xp.matrix_transpose(W)))
-            place = self.like(np.eye(self.S.shape[0])[:, old : old + added])
-            self.S, self.HS = self.S + place @ W, self.HS + place @ HW
             T = np.zeros((old + added, old + added))
-            T[:old, :old] = self.T
+            T[:old, :old], self.T = self.T, T
+            self._S, self._HS = _with_rows(self._S, W, old), _with_rows(self._HS, HW, old)
             # Both sides of the new rows and columns are measured, so that a product that isn't symmetric shows.
             T[:, old:] = to_numpy(self.S @ self.xp.matrix_transpose(HW))[: old + added]
             T[old:, :old] = to_numpy(W @ self.xp.matrix_transpose(self.HS))[:, :old]
-            self.T = T
         return added
 
-    def product_with(self, v: Any) -> Any:
-        """Returns H v; the vector joins the basis."""
-        self.extend(self.xp.reshape(v, (1, -1)))
+    def times(self, v: Any) -> Any:
+        """Returns H v for a vector that lies in the basis."""
         return (self.S @ v) @ self.HS
 
     def beyond(self, v: Any) -> Any:
@@ -77,14 +86,16 @@ class Basis:
 
     def restart(self, Y: np.ndarray) -> None:
         """Keeps the combinations Y alone, orthonormal ones."""
-        kept = np.zeros((len(Y), self.S.shape[0]))
-        kept[:, : Y.shape[1]] = Y
-        self.S, self.HS = self.combine(kept, self.S), self.combine(kept, self.HS)
-        self.T = Y.T @ self.T @ Y
+        S, HS, rows = self.combine(Y, self.S), self.combine(Y, self.HS), self._S.shape[0]
+        self._S, self._HS, self.T = S, HS, Y.T @ self.T @ Y
+        self.make_room(rows)
 
     def like(self, x: np.ndarray) -> Any:
         """Returns `x` as an array of the basis's kind."""
-        return like(self.xp, x, self.S)
+        return like(self.xp, x, self._S)
+
+    def _used(self, rows: Any) -> Any:
+        return rows if is_jax_array(rows) else rows[: len(self.T)]
 
 
 class Counted:
@@ -102,7 +113,7 @@ class Counted:
         if tuple(result.shape) != tuple(block.shape):
             raise ValueError(f"product must keep the block's shape {tuple(block.shape)}, got {tuple(result.shape)}.")
         if not bool(self.xp.all(self.xp.isfinite(result))):
-            raise _checks.NonFiniteError("product must be finite, but it returned entries that are not.")
+            raise _checks.NonFiniteError("product must be finite, but some of its entries are not.")
         self.products += block.shape[1]
         return result
 
@@ -123,10 +134,9 @@ def orthonormal(xp: Any, W: Any, S: Any) -> Any:
     return W
 
 
-def check_rank(guess: Any, rank: int) -> None:
-    """Raises unless as many columns as the guess has were found independent."""
-    if rank < guess.shape[1]:
-        raise ValueError(f"guess must have independent columns, got rank {rank} of {guess.shape[1]}.")
+def rank(xp: Any, rows: Any) -> int:
+    """Returns how many of the rows are independent."""
+    return orthonormal(xp, rows, None).shape[0]
 
 
 def is_array(x: Any) -> bool:
@@ -157,6 +167,14 @@ def norms(xp: Any, X: Any) -> np.ndarray:
 
 def _largest(xp: Any, X: Any) -> Any:
     return _or_one(xp, xp.max(xp.abs(X), axis=1, keepdims=True))
+
+
+def _with_rows(X: Any, new: Any, start: int) -> Any:
+    """Returns X with new rows from `start` on; where arrays can be written to, it is X itself."""
+    if is_jax_array(X):
+        return jax.lax.dynamic_update_slice(X, new, (start, 0))
+    X[start : start + new.shape[0]] = new
+    return X
 
 
 def _or_one(xp: Any, x: Any) -> Any:

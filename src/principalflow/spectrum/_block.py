@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
 from principalflow import _checks
-from principalflow.spectrum._basis import Basis, Counted, check_rank, is_array, like, norms, orthonormal, rows, to_numpy
+from principalflow.spectrum._basis import Basis, Counted, is_array, like, norms, rank, rows, to_numpy
 from principalflow.spectrum._trail import Outside, Trail, probe
 
 Which = Literal["largest", "smallest"]
@@ -91,7 +91,7 @@ def block_eigenpairs(
         The `Eigenpairs`.
 
     Raises:
-        ValueError: For a k that isn't in 1 to D, a tol not above 0, an unknown which, a cover that isn't finite,
+        ValueError: For a k that isn't in 1 to D, a tol not between 0 and 1, an unknown which, a cover that isn't finite,
             max_products below k; a guess that isn't a finite block of float32 or float64 with independent columns; a
             product that changes the block's shape or dtype, isn't finite, or isn't symmetric.
 
@@ -120,7 +120,7 @@ def solve(
 
     That vector joins the basis, so its product serves the eigenpairs too.
     """
-    k, tol = _checks.whole("k", k, least=1), _checks.positive("tol", tol)
+    k, tol = _checks.whole("k", k, least=1), _checks.tolerance("tol", tol)
     max_products = _checks.whole("max_products", max_products, least=k)
     _checks.one_of("which", which, ("largest", "smallest"))
     cover = None if cover is None else _checks.real("cover", cover)
@@ -128,7 +128,7 @@ def solve(
     trail = guess.trail if isinstance(guess, Eigenpairs) and guess.which == which else None
     if isinstance(guess, Eigenpairs):
         guess = guess.vectors if trail is None else trail.start
-    _check_guess(guess, k)
+    _check_guess(guess, k, known=trail is not None)
     guess = guess.detach() if is_torch_array(guess) else guess
     tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
     request = _Request(k, tol, 1 if which == "largest" else -1, cover, max_products)
@@ -142,9 +142,11 @@ def solve(
         trail = None
     guards = _COLD_GUARDS if trail is None else _GUARDS
     wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - _GUARDS
-    basis = Basis(counted, guess, _room(wanted, guards))
-    along = None if also is None else basis.product_with(also)
-    probed = basis.product_with(probe(counted.xp, guess))
+    signs = probe(counted.xp, guess)
+    beside = [signs] if also is None else [also, signs]
+    block = counted.xp.concat([guess, counted.xp.stack(beside, axis=1)], axis=1)
+    basis = Basis(counted, block, _room(wanted, guards, guess))
+    along, probed = None if also is None else basis.times(also), basis.times(signs)
     if trail is None:
         basis.fill(wanted + guards)
         outside, wanted = Outside.unknown(size), k
@@ -153,10 +155,11 @@ def solve(
     ritz, improved, outside = _refine(basis, wanted, guards, request, outside)
     while ritz.converged and wanted < size and request.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
-        basis.make_room(_room(wanted, guards))
+        basis.make_room(_room(wanted, guards, guess))
         basis.fill(wanted + guards)
         ritz, improved, outside = _refine(basis, wanted, guards, request, Outside.unknown(size))
     kept = request.held(ritz.values) + _GUARDS
+    outside = outside.with_level(request.sign * ritz.values[kept:])
     trail = Trail.after(trail, counted.xp, improved[:kept], probed, outside)
     return ritz.eigenpairs(request, counted.products, "block", trail), along
 
@@ -274,16 +277,17 @@ def _steps_to_improve(values: np.ndarray, other_end: float) -> np.ndarray:
     return np.divide(1, distance, out=np.zeros_like(distance), where=distance != 0)
 
 
-def _room(wanted: int, guards: int) -> int:
-    """How many vectors a basis has room for before it must be restarted."""
+def _room(wanted: int, guards: int, example: Any) -> int:
+    """How many vectors like the example's columns a basis has room for before it must be restarted."""
     width = wanted + max(guards, _SEARCH_GUARDS)  # for a search too, so that JAX has one shape for both
-    return 4 * width + max(2, width // 4)
+    room, size = 4 * width + max(2, width // 4), example.shape[0]
+    _checks.fits("k", 2 * room * size * example.dtype.itemsize, f"{2 * room} vectors of {size} numbers")
+    return room
 
 
 def _dense(product: Counted, guess: Any, request: _Request, also: Any) -> tuple[_Ritz, Any]:
     """Returns all eigenpairs, and the matrix times `also`."""
     xp, size = product.xp, guess.shape[0]
-    check_rank(guess, orthonormal(xp, xp.matrix_transpose(guess), None).shape[0])
     identity = np.eye(size)
     slabs = [product(like(xp, identity[:, i : i + _DENSE_COLUMNS], guess)) for i in range(0, size, _DENSE_COLUMNS)]
     H = xp.concat(slabs, axis=1)
@@ -304,7 +308,8 @@ def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]
     return values[order], vectors[:, order]
 
 
-def _check_guess(guess: Any, k: int) -> None:
+def _check_guess(guess: Any, k: int, known: bool) -> None:
+    """Raises unless it is a block to start from; what is `known` to be independent is not looked at again."""
     if not is_array(guess):
         raise ValueError(f"guess must be an array (D, m) of NumPy, JAX or PyTorch, got a {type(guess).__name__}.")
     xp = array_namespace(guess)
@@ -315,3 +320,6 @@ def _check_guess(guess: Any, k: int) -> None:
         raise _checks.NonFiniteError("guess must be finite, but it has entries that are not.")
     if k > guess.shape[0]:
         raise ValueError(f"k must be at most the number of parameters, {guess.shape[0]}, got {k}.")
+    independent = guess.shape[1] if known else rank(xp, xp.matrix_transpose(guess))
+    if independent < guess.shape[1]:
+        raise ValueError(f"guess must have independent columns, got rank {independent} of {guess.shape[1]}.")

@@ -31,7 +31,7 @@ def top_eigenpairs(
     more than the products that certify it.
 
     A residual $\|Hu - \lambda u\|$ proves that an eigenvalue lies within it of $\lambda$. That none further out was
-    overlooked is made likely by the guards beside the k vectors, not proved: no method can from a few products.
+    overlooked is made likely by guards and a random probe, not proved: no method can from a few products.
 
     Args:
         objective: The loss.
@@ -52,7 +52,7 @@ def top_eigenpairs(
         eigenpairs are computed, and `method` is "dense".
 
     Raises:
-        ValueError: For a k that isn't in 1 to D, a tol not above 0, a guess of the wrong shape or with dependent
+        ValueError: For a k that isn't in 1 to D, a tol not between 0 and 1, a guess of the wrong shape or with dependent
             columns, a theta that isn't real and finite, a select that selects nothing, or a Hessian that isn't finite
             or, by a loss with wrong derivatives of its own, not symmetric.
 
@@ -80,7 +80,8 @@ def eigenpairs_and_product(
         start, also = _mapped(start, np.asarray), None if also is None else np.asarray(also)
         # One column after another takes less time than all at once, and compiles once for blocks of all sizes.
         product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T], axis=1)  # noqa: E731
-    eig, along = solve(product, start, k, tol, also=also, **options)
+    with _checks.renamed(product="the Hessian at theta"):
+        eig, along = solve(product, start, k, tol, also=also, **options)
     eig = _mapped(eig, lambda rows: hessian.put(jnp.asarray(rows)))
     return eig, None if along is None else jnp.asarray(along)
 

@@ -51,7 +51,7 @@ class Outside:
         of a Krylov space multiplies that, relative to what lies below, by a Chebyshev polynomial's growth (Kaniel,
         Saad). What lies below may have risen too, to what the search has `found` so far.
         """
-        if self.searched or self.level + self.stirred <= least + tol:
+        if self.level + self.stirred <= least + tol:
             return 0
         level = max(self.level, found)
         if self.change is None or not self.other_end < level < least + tol:  # nothing is known, or no longer
@@ -65,6 +65,10 @@ class Outside:
         """Returns what is known after a search; a short one says nothing of what didn't change."""
         level = level if steps >= self.whole_search else max(level, self.level)
         return replace(self, level=level, searched=True)
+
+    def with_level(self, values: np.ndarray) -> "Outside":
+        """Returns the same, after the known `values` were left out of the block."""
+        return replace(self, level=max([self.level, *values.tolist()]))
 
     def with_other_end(self, value: float) -> "Outside":
         """Returns the same, after `value` was seen at the other end."""

@@ -55,8 +55,6 @@ def problem(o: Options, progress: bool | None) -> Problem:
     train = _arrays(o, dataset.inputs, dataset.labels)
     network = _network(o, dataset.input_shape, classes or 1)
     objective = Objective(models.loss(o.loss), network, train, o.chunk)
-    size = objective.theta.size
-    _checks.fits("directions", min(o.directions, size) * objective.theta.nbytes, f"as many of {size} numbers each")
     scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, o.chunk)}
     if dataset.test_inputs is not None:
         test = _arrays(o, dataset.test_inputs, dataset.test_labels)
