@@ -101,5 +101,12 @@ def test_bad_input_is_refused(changes, message):
 
 def test_a_hessian_that_is_not_finite_is_refused():
     roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(3))
-    with pytest.raises(pf.NonFiniteError, match="product must be finite"):
+    with pytest.raises(pf.NonFiniteError, match="^the Hessian at theta must be finite"):
         top_eigenpairs(roots, jnp.zeros(3), k=1)
+
+
+def test_a_basis_beyond_memory_is_refused_beforehand(monkeypatch):
+    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
+    objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(5000))
+    with pytest.raises(ValueError, match=r"^k asks for 8524 vectors of 5000 numbers, which take 0.318 GiB .* 0.25 GiB"):
+        pf.spectrum.top_eigenpairs(objective, objective.theta, k=1000)

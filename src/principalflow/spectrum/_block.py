@@ -142,10 +142,11 @@ def solve(
         trail = None
     guards = _COLD_GUARDS if trail is None else _GUARDS
     wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - _GUARDS
+    check_memory("k", wanted, guess)
     signs = probe(counted.xp, guess)
     beside = [signs] if also is None else [also, signs]
     block = counted.xp.concat([guess, counted.xp.stack(beside, axis=1)], axis=1)
-    basis = Basis(counted, block, _room(wanted, guards, guess))
+    basis = Basis(counted, block, _room(wanted, guards))
     along, probed = None if also is None else basis.times(also), basis.times(signs)
     if trail is None:
         basis.fill(wanted + guards)
@@ -155,7 +156,8 @@ def solve(
     ritz, improved, outside = _refine(basis, wanted, guards, request, outside)
     while ritz.converged and wanted < size and request.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
-        basis.make_room(_room(wanted, guards, guess))
+        check_memory("cover", wanted, guess)
+        basis.make_room(_room(wanted, guards))
         basis.fill(wanted + guards)
         ritz, improved, outside = _refine(basis, wanted, guards, request, Outside.unknown(size))
     kept = request.held(ritz.values) + _GUARDS
@@ -277,12 +279,16 @@ def _steps_to_improve(values: np.ndarray, other_end: float) -> np.ndarray:
     return np.divide(1, distance, out=np.zeros_like(distance), where=distance != 0)
 
 
-def _room(wanted: int, guards: int, example: Any) -> int:
-    """How many vectors like the example's columns a basis has room for before it must be restarted."""
+def check_memory(name: str, k: int, vector: Any) -> None:
+    """Raises if `name`, k eigenpairs of vectors like this one, asks for more memory than is free."""
+    count, size = 2 * _room(k, _COLD_GUARDS), vector.shape[0]
+    _checks.fits(name, count * size * vector.dtype.itemsize, f"{count} vectors of {size} numbers")
+
+
+def _room(wanted: int, guards: int) -> int:
+    """How many vectors a basis has room for before it must be restarted."""
     width = wanted + max(guards, _SEARCH_GUARDS)  # for a search too, so that JAX has one shape for both
-    room, size = 4 * width + max(2, width // 4), example.shape[0]
-    _checks.fits("k", 2 * room * size * example.dtype.itemsize, f"{2 * room} vectors of {size} numbers")
-    return room
+    return 4 * width + max(2, width // 4)
 
 
 def _dense(product: Counted, guess: Any, request: _Request, also: Any) -> tuple[_Ritz, Any]:

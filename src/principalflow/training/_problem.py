@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from principalflow import _checks, models
 from principalflow import data as datasets
 from principalflow.objective import Objective, Vector
+from principalflow.spectrum._block import check_memory
 from principalflow.training._options import Options
 
 
@@ -55,6 +56,7 @@ def problem(o: Options, progress: bool | None) -> Problem:
     train = _arrays(o, dataset.inputs, dataset.labels)
     network = _network(o, dataset.input_shape, classes or 1)
     objective = Objective(models.loss(o.loss), network, train, o.chunk)
+    check_memory("directions", min(o.directions, objective.theta.size), objective.theta)
     scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, o.chunk)}
     if dataset.test_inputs is not None:
         test = _arrays(o, dataset.test_inputs, dataset.test_labels)
