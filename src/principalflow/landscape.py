@@ -181,9 +181,8 @@ def evaluate(
     origin = plane.origin
     points, together = _checks.whole("points", points, least=2), _checks.whole("together", together, least=1)
     count = points**plane.dimensions
-    _checks.fits(
-        "points", count * (2 * plane.dimensions + 1) * 8, f"a grid of {count} points"
-    )  # twice, with the losses
+    # The grid is held twice, with the losses.
+    _checks.fits("points", count * (2 * plane.dimensions + 1) * 8, f"a grid of {count} points", on_host=True)
     axes = tuple(np.linspace(*ends, points) for ends in _ends(plane, reach))
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     losses = _losses(
