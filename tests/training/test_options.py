@@ -253,7 +253,16 @@ def test_what_data_and_network_do_not_take_is_named_as_the_option(options, messa
 def test_directions_beyond_memory_are_refused(monkeypatch):
     monkeypatch.setattr(_checks, "_available_memory", lambda: 2**28)
     options = Options(data="iris", learning_rate=0.1, hidden=(100, 100), directions=2**31 - 1)
-    with pytest.raises(ValueError, match=r"^directions asks for as many of 10903 numbers each, which take 0\.443 GiB"):
+    with pytest.raises(ValueError, match=r"^directions asks for 10903 vectors of 10903 numbers, which take 0\.443 GiB"):
+        problem(options, None)
+
+
+def test_a_network_that_fits_but_can_not_be_trained_is_refused(monkeypatch):
+    monkeypatch.setattr(_checks, "_SMALL_ALLOCATION", 0)
+    parameters = 4 * (4 * 100 + 100 + 100 * 3 + 3)  # in single precision
+    monkeypatch.setattr(_checks, "_available_memory", lambda: 2 * parameters)
+    options = Options(data="iris", learning_rate=0.1, hidden=(100,))
+    with pytest.raises(ValueError, match=r"^model asks for a gradient, an update and a Hessian product of 803 param"):
         problem(options, None)
 
 

@@ -55,8 +55,11 @@ def problem(o: Options, progress: bool | None) -> Problem:
     train = _arrays(o, dataset.inputs, dataset.labels)
     network = _network(o, dataset.input_shape, classes or 1)
     objective = Objective(models.loss(o.loss), network, train, o.chunk)
-    size = objective.theta.size
-    _checks.fits("directions", min(o.directions, size) * objective.theta.nbytes, f"as many of {size} numbers each")
+    size, nbytes = objective.theta.size, objective.theta.nbytes
+    # The least that a step and its record hold beside the parameters.
+    _checks.fits("model", 3 * nbytes, f"a gradient, an update and a Hessian product of {size:,} parameters")
+    directions = min(o.directions, size)
+    _checks.fits("directions", directions * nbytes, f"{directions} vectors of {size} numbers")
     scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, o.chunk)}
     if dataset.test_inputs is not None:
         test = _arrays(o, dataset.test_inputs, dataset.test_labels)
