@@ -258,7 +258,7 @@ with_faulty_backward_rule.defvjp(lambda p: (jnp.sum(p**2), p), faulty_backward)
 )
 def test_an_error_of_a_derivative_rule_comes_through(traceback_filtering, filtering, loss, derivative):
     traceback_filtering(filtering)
-    with pytest.raises(ValueError, match="^my own (jvp|vjp) rule"):
+    with pytest.raises(ValueError, match=r"^my own (jvp|vjp) rule"):
         derivative(pf.Objective(loss, jnp.ones(2)))
 
 

@@ -12,7 +12,7 @@ from principalflow import _checks
 from principalflow.flows import FlippedDirection, SpectralFlow
 from principalflow.flows._flow import as_flow
 from principalflow.flows._logarithm import phi
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, checked_theta
 from principalflow.spectrum._block import Eigenpairs
 from principalflow.spectrum._eigenpairs import eigenpairs_and_product
 from principalflow.spectrum._hessian import Hessian
@@ -204,11 +204,9 @@ def predict_projection(
         Array([0.082], dtype=float64)
     """
     as_flow(flow, SpectralFlow)
-    lam, projection = _checks.inexact("lam", lam), _checks.inexact("projection", projection)
+    lam, projection = _checks.finite_numbers("lam", lam), _checks.finite_numbers("projection", projection)
     if lam.shape != projection.shape and lam.ndim and projection.ndim:
         raise ValueError(f"lam and projection must have the same shape, got {lam.shape} and {projection.shape}.")
-    _checks.finite("lam", lam)
-    _checks.finite("projection", projection)
     time = _checks.non_negative("time", time)
     predicted = projection * jnp.exp(flow.jacobian_eigenvalues(lam) * time)
     predicted = jnp.where(jnp.isnan(predicted), jnp.inf, predicted)  # a complex infinity
@@ -308,8 +306,7 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         0.0
     """
     h = _checks.rate("h", h)
-    theta = as_objective(objective).flat("theta", theta)
-    _checks.finite("theta", theta)
+    theta = checked_theta(objective, theta)
     if jnp.iscomplexobj(theta):
         raise ValueError(f"theta must be real, got {theta.dtype}.")
     loss, gradient = objective.value_and_gradient(theta)

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from principalflow import _checks
 from principalflow._compiled import compiled
 from principalflow._holomorphic import require_holomorphic
-from principalflow.flows._flow import Flow, as_flow, checked_theta
-from principalflow.objective import Objective, as_objective
+from principalflow.flows._flow import Flow, as_flow
+from principalflow.objective import Objective, as_objective, checked_theta
 
 SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
 # Without its own compilation, which is never forgotten: it is part of a larger one here.
@@ -128,8 +128,7 @@ def integrate(
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
     as_flow(flow)
-    theta = checked_theta(objective, theta)
-    _checks.single_or_double("theta", theta)
+    theta = checked_theta(objective, theta, half=False)
     if flow.is_complex or jnp.iscomplexobj(theta):
         require_holomorphic(objective, theta)
     return theta
