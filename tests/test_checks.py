@@ -1,7 +1,8 @@
-import math
+import os
 from decimal import Decimal
 from fractions import Fraction
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,8 +56,37 @@ def test_what_fits_into_memory_is_not_refused(monkeypatch):
         _checks.fits("steps", 10**9 * 2**30, "iterates")
 
 
-def test_some_memory_is_free_on_this_machine():
-    assert 0 < _checks._available_memory() <= math.inf
+def test_the_memory_that_is_free_is_part_of_the_machines():
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 2**20 < _checks._host_memory() <= physical  # Python alone takes a MiB
+
+
+class Accelerator:
+    """A device with memory of its own, of which a part is in use."""
+
+    def memory_stats(self):
+        return {"bytes_limit": 2**31, "bytes_in_use": 2**30}
+
+
+@pytest.mark.parametrize(("on_host", "free"), [(False, "1 GiB"), (True, "8 GiB")])
+def test_arrays_of_numpy_are_asked_of_the_machine_and_those_of_jax_of_its_device(monkeypatch, on_host, free):
+    monkeypatch.setattr(jax, "local_devices", lambda: [Accelerator()])
+    monkeypatch.setattr(_checks, "_host_memory", lambda: 2**33)
+    with pytest.raises(ValueError, match=f"where {free} are available"):
+        _checks.fits("points", 2**34, "a grid", on_host)
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**32 + 1])
+@pytest.mark.parametrize("kind", [np.array, np.int64])
+def test_whole_numbers_that_jax_would_wrap_are_refused(kind, value):
+    with jax.enable_x64(False), pytest.raises(ValueError, match="index must hold numbers within the range of int32"):
+        _checks.array_of_numbers("index", kind(value))
+
+
+@pytest.mark.parametrize("value", [np.array([2**31 - 1, -(2**31)]), np.zeros(0, int), np.array([2**32 - 1], np.uint64)])
+def test_whole_numbers_within_the_range_of_jax_are_taken(value):
+    with jax.enable_x64(False):
+        np.testing.assert_array_equal(_checks.array_of_numbers("index", value), value)
 
 
 def test_a_function_of_other_arguments_is_refused():

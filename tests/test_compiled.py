@@ -1,8 +1,11 @@
 """What is compiled for a loss lasts as long as the loss is in use."""
 
+import copy
 import gc
+import pickle
 import weakref
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -79,3 +82,35 @@ def test_losses_without_a_hash_are_taken_for_different_ones():
 
     values = [float(pf.Objective(Unhashable(s), jnp.ones(2)).value([1.0, 1.0])) for s in (1.0, 2.0)]
     assert values == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_an_objective_that_was_used_can_be_copied_and_pickled(copied):
+    objective = pf.Objective(squares, {"w": jnp.arange(3.0)})
+    assert objective.gradient(objective.theta).sum() == 6
+    other = copied(objective)
+    assert other._programs is not objective._programs
+    assert other.gradient(other.theta + 1).sum() == 12
+
+
+def squares(params):
+    return jnp.sum(params["w"] ** 2)
+
+
+def test_numbers_that_are_equal_but_of_another_type_are_compiled_apart():
+    def loss(params):
+        return params["w"] * (2.0 if params["n"] is True else 3.0)
+
+    objectives = [pf.Objective(loss, {"w": jnp.array(1.0), "n": n}) for n in (True, 1)]
+    assert [float(objective.value([1.0])) for objective in objectives] == [2.0, 3.0]
+
+
+def test_losses_that_differ_by_the_type_of_a_number_share_nothing():
+    class Loss(eqx.Module):
+        n: int
+
+        def __call__(self, theta):
+            return theta[0] * (2.0 if self.n is True else 3.0)
+
+    objectives = [pf.Objective(Loss(n), jnp.ones(1)) for n in (True, 1)]
+    assert objectives[0]._programs is not objectives[1]._programs

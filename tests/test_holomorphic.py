@@ -105,6 +105,20 @@ def test_what_switches_behind_whole_numbers_branches_callbacks_or_derivatives_of
     assert "say so with Objective(..., holomorphic=True)" in str(error.value)
 
 
+@jax.custom_jvp
+def with_sign(x):
+    return jnp.tanh(x), x.real > 0
+
+
+with_sign.defjvp(lambda x, v: (with_sign(*x), (tanh_slope(*x) * v[0], np.zeros(x[0].shape, jax.dtypes.float0))))
+
+
+def test_a_function_with_its_own_derivative_may_return_truth_values_too():
+    check(square(lambda x: with_sign(x)[0]))
+    with pytest.raises(ValueError, match="pieces: gt"):
+        check(square(lambda x: jnp.where(with_sign(x)[1], x, 2 * x)))
+
+
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.softplus, jax.nn.silu])
 def test_smooth_losses_pass_in_single_precision(activation):
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network((3, 5, 4)))

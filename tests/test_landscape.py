@@ -136,7 +136,7 @@ def test_what_a_plane_explains_does_not_depend_on_the_scale(scale):
 
 
 def test_a_grid_beyond_memory_is_refused_beforehand(monkeypatch):
-    monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
+    monkeypatch.setattr("principalflow._checks._host_memory", lambda: 2**28)
     with pytest.raises(ValueError, match=r"points asks for a grid of 100000000 points, which take 3.73 GiB"):
         landscape.evaluate(BOWL, landscape.random(BOWL), points=10**4)
 

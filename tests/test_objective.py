@@ -233,6 +233,43 @@ def test_an_error_of_the_loss_itself_comes_through():
         pf.Objective(loss, jnp.ones(2))
 
 
+@jax.custom_jvp
+def with_faulty_forward_rule(params):
+    return jnp.sum(params**2)
+
+
+@with_faulty_forward_rule.defjvp
+def _(primals, tangents):
+    raise ValueError("my own jvp rule")
+
+
+def faulty_backward(residual, cotangent):
+    raise ValueError("my own vjp rule")
+
+
+with_faulty_backward_rule = jax.custom_vjp(lambda params: jnp.sum(params**2))
+with_faulty_backward_rule.defvjp(lambda p: (jnp.sum(p**2), p), faulty_backward)
+
+
+@pytest.mark.parametrize("filtering", ["auto", "off", "remove_frames", "tracebackhide"])
+@pytest.mark.parametrize("loss", [with_faulty_forward_rule, with_faulty_backward_rule])
+@pytest.mark.parametrize(
+    "derivative", [lambda o: o.gradient(o.theta), lambda o: o.hvp(o.theta, o.theta), lambda o: o.linearize(o.theta)]
+)
+def test_an_error_of_a_derivative_rule_comes_through(traceback_filtering, filtering, loss, derivative):
+    traceback_filtering(filtering)
+    with pytest.raises(ValueError, match=r"^my own (jvp|vjp) rule"):
+        derivative(pf.Objective(loss, jnp.ones(2)))
+
+
+@pytest.fixture
+def traceback_filtering():
+    """Sets which frames JAX takes out of tracebacks."""
+    before = jax.config.jax_traceback_filtering  # pyright: ignore[reportAttributeAccessIssue]
+    yield lambda mode: jax.config.update("jax_traceback_filtering", mode)
+    jax.config.update("jax_traceback_filtering", before)
+
+
 @jax.custom_vjp
 def square(params):
     return jnp.sum(params**2)
@@ -262,7 +299,10 @@ def test_a_loss_without_second_derivatives_is_named_where_they_are_needed(deriva
         derivative(objective)
 
 
-def test_a_loss_without_a_gradient_is_named():
+@pytest.mark.parametrize("filtering", ["auto", "off", "remove_frames", "tracebackhide"])
+def test_a_loss_without_a_gradient_is_named(traceback_filtering, filtering):
+    traceback_filtering(filtering)
+
     def loss(params):
         return jax.lax.while_loop(lambda x: x < 3, lambda x: 2 * x, 1 + jnp.sum(params**2))
 
@@ -323,6 +363,21 @@ def test_an_objective_without_data_takes_no_samples():
 def test_an_index_that_is_no_sample_is_refused(samples, index):
     with pytest.raises(ValueError, match="index must"):
         samples.batch(index)
+
+
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        (lambda o: o.batch(np.array([2**32 + 1])), "index"),
+        (lambda o: o.over(np.array([2**32 + 1])), "data"),
+        (lambda o: pf.models.cross_entropy(np.ones((1, 3), np.float32), np.array([2**32 + 1])), "labels"),
+    ],
+)
+def test_an_index_data_and_labels_do_not_wrap_around_in_single_precision(use, name):
+    with jax.enable_x64(False):
+        objective = pf.Objective(lambda p, batch: jnp.mean(p[0] * batch), jnp.ones(1, jnp.float32), np.arange(3))
+        with pytest.raises(ValueError, match=f"{name} must hold numbers within the range of int32, got array"):
+            use(objective)
 
 
 @pytest.mark.parametrize("index", [[4, 0, 4], np.array([1, 3]), jnp.array([2]), range(3), np.array([2], np.uint8)])

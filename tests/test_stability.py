@@ -145,6 +145,11 @@ def test_predictions_beyond_the_largest_number_are_infinite_and_those_of_zero_ar
     assert found[1] == 0
 
 
+def test_nothing_changes_in_no_time_whatever_the_curvature():
+    found = predict_projection(pf.flows.IGR(0.1), jnp.float32([1e30, 1.0]), jnp.float32([1.0, 2.0]), time=0)
+    np.testing.assert_array_equal(found, [1.0, 2.0])
+
+
 @pytest.mark.parametrize("name", ["lam", "projection"])
 def test_predictions_from_what_is_not_finite_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be finite"):
@@ -246,6 +251,11 @@ def test_relative_progress_is_not_known_at_a_critical_point():
 
 def test_relative_progress_is_not_known_where_the_change_is_within_the_rounding_of_the_loss():
     assert np.isnan(relative_progress(pf.functions.banana(), [1.0, 2.0], 1e-30))
+
+
+def test_relative_progress_is_not_known_where_the_square_of_the_gradient_is_beyond_the_largest_number():
+    steep = pf.Objective(lambda p: 1e25 * p[0], jnp.ones(1, jnp.float32))
+    assert np.isnan(relative_progress(steep, steep.theta, 1e-24))
 
 
 def test_relative_progress_is_infinite_where_the_step_leaves_the_range_of_the_loss():

@@ -126,14 +126,22 @@ def function(name: str, value: Any, *arguments: str) -> Callable:
     return value
 
 
-def fits(name: str, size: int, what: str) -> None:
-    """Raises if `size` bytes, which the argument `name` asks for, are more than the memory that is free."""
+def fits(name: str, size: int, what: str, on_host: bool = False) -> None:
+    """Raises if `size` bytes, which the argument `name` asks for, are more than the memory that is free.
+
+    The memory is that of JAX's device, or `on_host` that of the machine, where NumPy's arrays are.
+    """
+    if lacking := lacks(size, on_host):
+        raise ValueError(f"{name} asks for {what}, which take {lacking}.")
+
+
+def lacks(size: int, on_host: bool) -> str:
+    """Returns how much memory `size` bytes take and how much is free, or nothing if they fit."""
     if size < _SMALL_ALLOCATION:
-        return
-    available = _available_memory()
-    if size > available:
-        needed, free = (f"{bytes_ / 2**30:.3g} GiB" for bytes_ in (size, available))
-        raise ValueError(f"{name} asks for {what}, which take {needed} of memory where {free} are available.")
+        return ""
+    available = _host_memory() if on_host else _available_memory()
+    needed, free = (f"{bytes_ / 2**30:.3g} GiB" for bytes_ in (size, available))
+    return f"{needed} of memory where {free} are available" if size > available else ""
 
 
 def shown(value: Any) -> str:
@@ -157,12 +165,17 @@ def array_of_numbers(name: str, value: Any) -> Array:
     try:
         if any(isinstance(leaf, str | bytes) for leaf in jax.tree.leaves(value)):
             raise TypeError("text")  # which JAX would try to read as the name of a dtype
-        return jnp.asarray(value)
+        array = jnp.asarray(value)
     except OverflowError as error:
         raise ValueError(f"{name} must hold numbers within the range of JAX's, got {shown(value)}.") from error
     except (TypeError, ValueError) as error:
         dtype = f" of dtype {value.dtype}" if isinstance(value, np.ndarray) else ""
         raise ValueError(f"{name} must be an array of numbers, got a {type(value).__name__}{dtype}.") from error
+    if jnp.issubdtype(array.dtype, jnp.integer) and isinstance(value, np.ndarray | np.generic) and value.size:
+        limits = jnp.iinfo(array.dtype)
+        if value.min() < limits.min or value.max() > limits.max:  # JAX wraps them around without its 64-bit switch
+            raise ValueError(f"{name} must hold numbers within the range of {array.dtype}, got {shown(value)}.")
+    return array
 
 
 def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:
@@ -177,6 +190,13 @@ def inexact(name: str, value: Numbers, dtype: Any = float) -> Array:
     return array
 
 
+def finite_numbers(name: str, value: Numbers) -> Array:
+    """Returns `value` as a real or complex floating array without infinities and NaNs."""
+    array = inexact(name, value)
+    finite(name, array)
+    return array
+
+
 def single_or_double(name: str, array: Array) -> None:
     """Raises if a floating array is of half precision: linear algebra and solvers need single at least."""
     if jnp.finfo(array.dtype).bits < 32:
@@ -188,10 +208,9 @@ def single_or_double(name: str, array: Array) -> None:
 
 def symmetric(name: str, value: Numbers) -> Array:
     """Returns `value` as a square, symmetric, finite matrix."""
-    matrix = inexact(name, value)
+    matrix = finite_numbers(name, value)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise ValueError(f"{name} must be a square matrix, got shape {matrix.shape}.")
-    finite(name, matrix)
     if jnp.max(jnp.abs(matrix - matrix.T)) > resolution(matrix.dtype) * jnp.max(jnp.abs(matrix)):
         raise ValueError(f"{name} must be symmetric: it is the Hessian.")
     return matrix
@@ -199,10 +218,9 @@ def symmetric(name: str, value: Numbers) -> Array:
 
 def vector(name: str, value: Numbers, size: int) -> Array:
     """Returns `value` as a finite vector of `size` entries."""
-    array = inexact(name, value)
+    array = finite_numbers(name, value)
     if array.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {array.shape}.")
-    finite(name, array)
     return array
 
 
@@ -278,10 +296,15 @@ def _real_number(name: str, value: Any) -> float:
 
 
 def _available_memory() -> float:
-    """Returns the bytes that are free on JAX's device, infinite where nobody knows."""
+    """Returns the bytes that are free on JAX's device, which on CPUs are those of the machine."""
     statistics = jax.local_devices()[0].memory_stats()  # None on CPUs
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"] - statistics.get("bytes_in_use", 0)
+    return _host_memory()
+
+
+def _host_memory() -> float:
+    """Returns the bytes that are free on this machine, infinite where nobody knows."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

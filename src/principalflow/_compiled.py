@@ -4,7 +4,7 @@ What `equinox.filter_jit` compiles stays for as long as the process lives, and w
 closes over. Here it belongs to the objectives with that loss, and goes with the last of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 from weakref import WeakValueDictionary, ref
@@ -22,6 +22,10 @@ class Programs:
     def __init__(self):
         self._programs: dict[tuple, Callable] = {}
 
+    def __reduce__(self) -> tuple:
+        """Copies and pickles begin with none: programs can't be saved, and are compiled anew."""
+        return type(self), ()
+
     @classmethod
     def of(cls, loss: Callable) -> "Programs":
         """Returns those of a loss, which may be a pytree; its arrays are arguments of the programs."""
@@ -32,8 +36,8 @@ class Programs:
         leaves, structure = jax.tree.flatten(arguments)
         arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
         rest = tuple(None if eqx.is_array(leaf) else _THESE if leaf is self else leaf for leaf in leaves)
-        key = function, structure, rest
-        program = self._programs.get(key) or self._programs.setdefault(key, self._program(*key))
+        key = function, structure, _with_types(rest)
+        program = self._programs.get(key) or self._programs.setdefault(key, self._program(function, structure, rest))
         arrays, rest = program(arrays)
         return eqx.combine(arrays, rest.value)
 
@@ -84,4 +88,9 @@ def compiled(function: Callable) -> Callable:
 
 def _fixed_part(loss: Callable) -> tuple:
     leaves, structure = jax.tree.flatten(loss)
-    return structure, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+    return structure, _with_types(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+
+
+def _with_types(leaves: Iterable) -> tuple:
+    """Returns the leaves as part of a key: with their types, or else True would be taken for 1."""
+    return tuple((type(leaf), leaf) for leaf in leaves)

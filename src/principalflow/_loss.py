@@ -1,8 +1,10 @@
 """A loss of the user's: what it must return, and which of its errors to explain."""
 
+import dis
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,13 +48,29 @@ def needs(name: str, derivative: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, NotImplementedError) as error:
-        if not _NO_DERIVATIVE.search(str(error)) or str(error).startswith(f"{name} "):
+        if not _NO_DERIVATIVE.search(str(error)) or _is_raised_outside_jax(error):  # as by a rule of the user's
             raise
         raise ValueError(f"{name} must have {derivative}, and this one has none. JAX says: {error}") from error
 
 
 def _is_raised_by_jax(error: BaseException) -> bool:
+    trace = _innermost(error)
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("jax.")
+
+
+def _is_raised_outside_jax(error: BaseException) -> bool:
+    """Whether the traceback ends in a `raise` that isn't JAX's.
+
+    JAX takes its own frames out of tracebacks that leave it; what is left of its errors ends in a call.
+    """
+    trace = _innermost(error)
+    if trace is None or _is_raised_by_jax(error):
+        return False
+    return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+
+
+def _innermost(error: BaseException) -> TracebackType | None:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("jax.")
+    return trace

@@ -13,7 +13,7 @@ from principalflow import _checks
 from principalflow._compiled import compiled
 from principalflow._progress import progress as progress_bar
 from principalflow._table import table
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, checked_theta
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ def descend(
         'completed 3 steps'
     """
     h, steps = _checks.rate("h", h), _checks.whole("steps", steps, least=0)
-    theta = as_objective(objective).flat("theta", theta)
-    _checks.finite("theta", theta)
+    theta = checked_theta(objective, theta)
     kept = f"{steps + 1} iterates of {theta.size} parameters"
     _checks.fits("steps", (steps + 1) * (theta.size + 1) * theta.itemsize, kept)
     if record is None:

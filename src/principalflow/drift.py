@@ -12,7 +12,7 @@ from principalflow import _checks
 from principalflow.flows import Flow, NegativeGradient
 from principalflow.flows._compare import compare
 from principalflow.flows._flow import as_flow
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, checked_theta
 
 Curvature = Literal["hvp", "finite_difference"]
 
@@ -190,7 +190,7 @@ def momentum(
 
 
 def _gradient(objective: Objective, theta: _checks.Numbers) -> Vector:
-    _checks.finite("theta", as_objective(objective).flat("theta", theta))
+    theta = checked_theta(objective, theta)
     gradient = objective.gradient(theta)
     _checks.finite("the gradient at theta", gradient)
     return gradient

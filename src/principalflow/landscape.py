@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Inexact
 
 from principalflow import _checks
 from principalflow._compiled import compiled
-from principalflow.objective import Block, Objective, Vector, as_objective
+from principalflow.objective import Block, Objective, Vector, as_objective, checked_theta
 
 _MARGIN = 0.2  # beyond the outermost points, of their extent
 _TOGETHER = 8  # points of the grid that are evaluated at once
@@ -88,9 +88,8 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
     """
     as_objective(objective)
     dimensions = _checks.whole("dimensions", dimensions, least=1, most=2)
-    theta = objective.theta if theta is None else objective.flat("theta", theta)
+    theta = checked_theta(objective, objective.theta if theta is None else theta)
     _check_real("theta", theta)
-    _checks.finite("theta", theta)
     key = jax.random.key(_checks.whole("seed", seed, least=0))
     drawn = jax.random.normal(key, (dimensions, theta.size), theta.dtype)
     directions = jnp.stack([_scaled(objective, direction, theta) for direction in drawn], axis=1)
@@ -181,9 +180,8 @@ def evaluate(
     origin = plane.origin
     points, together = _checks.whole("points", points, least=2), _checks.whole("together", together, least=1)
     count = points**plane.dimensions
-    _checks.fits(
-        "points", count * (2 * plane.dimensions + 1) * 8, f"a grid of {count} points"
-    )  # twice, with the losses
+    # The grid is held twice, with the losses.
+    _checks.fits("points", count * (2 * plane.dimensions + 1) * 8, f"a grid of {count} points", on_host=True)
     axes = tuple(np.linspace(*ends, points) for ends in _ends(plane, reach))
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     losses = _losses(
@@ -217,9 +215,8 @@ def _in_double_precision(name: str, value: _checks.Numbers) -> tuple[np.ndarray,
 
     In single precision, what rounding adds to a line would count as its second dimension.
     """
-    array = _checks.inexact(name, value)
+    array = _checks.finite_numbers(name, value)
     _check_real(name, array)
-    _checks.finite(name, array)
     return np.asarray(value, np.float64), array.dtype
 
 

@@ -309,7 +309,7 @@ def _rate(learning_rate: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         pass  # the check says what is wrong
     rate = _checks.non_negative("learning_rate", learning_rate)
-    least, most = _checks.RATES  # beyond them it is nothing, or has run away
+    least, most = _checks.RATES  # below them it counts as 0, above them it isn't known
     return 0.0 if rate < least else rate if rate <= most else math.nan
 
 

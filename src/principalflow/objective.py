@@ -17,9 +17,9 @@ from principalflow._compiled import Programs, compiled, hashable
 Vector = Inexact[Array, " D"]
 Block = Inexact[Array, "D k"]
 
-# Columns of the dense Hessian that are computed at once: enough to fill the machine,
+# Columns of a dense Hessian that are computed at once: enough to fill the machine,
 # few enough that the tangents stay far below the size of the Hessian itself.
-_HESSIAN_COLUMNS = 64
+COLUMNS = 64
 
 
 class Objective(eqx.Module):
@@ -383,6 +383,18 @@ def as_objective(value: Any) -> Objective:
     return value
 
 
+def checked_theta(objective: Objective, theta: _checks.Numbers, half: bool = True) -> Vector:
+    """Returns `theta` as an array if the objective takes it and it is finite, or raises a ValueError.
+
+    If `half` is False, half precision is refused too.
+    """
+    theta = as_objective(objective).flat("theta", theta)
+    if not half:
+        _checks.single_or_double("theta", theta)
+    _checks.finite("theta", theta)
+    return theta
+
+
 @compiled
 def _value(objective: Objective, theta: Vector):
     return objective._mean(lambda batch: objective._of_batch(theta, batch))
@@ -424,9 +436,12 @@ def _third(objective: Objective, theta: Vector, u: Vector | Block, v: Vector | B
 
 @compiled
 def _hessian(objective: Objective, theta: Vector) -> Inexact[Array, "D D"]:
-    product = objective.linearize(theta)[1]
-    identity = jnp.eye(theta.size, dtype=theta.dtype)
-    return lax.map(product, identity, batch_size=min(theta.size, _HESSIAN_COLUMNS)).T
+    return dense(objective.linearize(theta)[1], theta.size, theta.dtype)
+
+
+def dense(product: Callable[[Vector], Vector], size: int, dtype: Any) -> Inexact[Array, "d d"]:
+    """Returns the matrix that `product` multiplies vectors of so many numbers by."""
+    return lax.map(product, jnp.eye(size, dtype=dtype), batch_size=min(size, COLUMNS)).T
 
 
 def _refuse_batch_statistics(params: PyTree) -> None:

@@ -12,7 +12,7 @@ from principalflow import _checks
 from principalflow.flows import FlippedDirection, SpectralFlow
 from principalflow.flows._flow import as_flow
 from principalflow.flows._logarithm import phi
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, checked_theta
 from principalflow.spectrum._block import Eigenpairs
 from principalflow.spectrum._eigenpairs import eigenpairs_and_product
 from principalflow.spectrum._hessian import Hessian
@@ -204,14 +204,13 @@ def predict_projection(
         Array([0.082], dtype=float64)
     """
     as_flow(flow, SpectralFlow)
-    lam, projection = _checks.inexact("lam", lam), _checks.inexact("projection", projection)
+    lam, projection = _checks.finite_numbers("lam", lam), _checks.finite_numbers("projection", projection)
     if lam.shape != projection.shape and lam.ndim and projection.ndim:
         raise ValueError(f"lam and projection must have the same shape, got {lam.shape} and {projection.shape}.")
-    _checks.finite("lam", lam)
-    _checks.finite("projection", projection)
-    predicted = projection * jnp.exp(flow.jacobian_eigenvalues(lam) * _checks.non_negative("time", time))
+    time = _checks.non_negative("time", time)
+    predicted = projection * jnp.exp(flow.jacobian_eigenvalues(lam) * time)
     predicted = jnp.where(jnp.isnan(predicted), jnp.inf, predicted)  # a complex infinity
-    return jnp.where(projection == 0, 0, predicted)
+    return jnp.where((projection == 0) | (time == 0), projection, predicted)
 
 
 @dataclass(frozen=True)
@@ -295,8 +294,8 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         h: Descent's learning rate.
 
     Returns:
-        The ratio; NaN where the gradient is zero, or so small that the change is within the rounding of the loss;
-        infinite where the loss after the step is not finite.
+        The ratio; NaN where the gradient is zero, or so small that the change is within the rounding of the loss, or
+        where its square is beyond the largest number; infinite where the loss after the step is not finite.
 
     Raises:
         ValueError: For an h not above 0, a bad theta, or a loss or gradient that isn't finite there.
@@ -307,8 +306,7 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
         0.0
     """
     h = _checks.rate("h", h)
-    theta = as_objective(objective).flat("theta", theta)
-    _checks.finite("theta", theta)
+    theta = checked_theta(objective, theta)
     if jnp.iscomplexobj(theta):
         raise ValueError(f"theta must be real, got {theta.dtype}.")
     loss, gradient = objective.value_and_gradient(theta)
@@ -341,8 +339,8 @@ def _loss_change(h: float, eigenvalues: np.ndarray, projections: np.ndarray, g_g
 
 
 def progress_ratio(h: float, loss: float, next_loss: float, g_g: float, eps: float) -> float:
-    """The change of the loss over the first order of the gradient flow's; NaN where that is within rounding."""
-    if not h * g_g > eps * abs(loss):
+    """The change of the loss over the gradient flow's to first order; NaN where that is within rounding or infinite."""
+    if not eps * abs(loss) < h * g_g < math.inf:
         return math.nan
     change = next_loss - loss
     return (change if math.isfinite(change) else math.inf) / (h * g_g)

@@ -228,7 +228,8 @@ def test_single_precision_solves_in_few_steps_what_it_can_resolve():
         (dict(time=np.inf), "time must be a finite number"),
         (dict(theta=[1.0, np.nan]), "theta must be finite"),
         (dict(theta=[1.0]), r"theta must be flat with shape \(2,\)"),
-        (dict(rtol=0), "rtol must be a finite number above 0"),
+        (dict(rtol=0), "rtol must be a number above 0 and below 1"),
+        (dict(rtol=1), "rtol must be a number above 0 and below 1, got 1"),
         (dict(atol=-1), "atol must be a finite number of at least 0"),
         (dict(solver="rk4"), "solver must be one of 'auto'"),
         (dict(solver="euler"), "step goes with solver='euler'"),
@@ -256,10 +257,11 @@ def test_bad_arguments_are_named(arguments, message):
         pf.integrate(objective=pf.functions.banana(), **(defaults | arguments))
 
 
-def test_saves_beyond_memory_are_refused_beforehand(monkeypatch):
+@pytest.mark.parametrize("saves", [10**7, np.broadcast_to(1.0, 10**7 + 1)], ids=["how many", "times"])
+def test_saves_beyond_memory_are_refused_beforehand(monkeypatch, saves):
     monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
     with pytest.raises(ValueError, match=r"saves asks for 10000001 states of 2 parameters, which take 0.298 GiB"):
-        pf.integrate(pf.flows.NegativeGradient(), pf.functions.banana(), [1.0, 1.0], 1.0, saves=10**7)
+        pf.integrate(pf.flows.NegativeGradient(), pf.functions.banana(), [1.0, 1.0], 1.0, saves=saves)
 
 
 def test_a_start_without_a_finite_field_is_refused():

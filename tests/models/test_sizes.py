@@ -81,11 +81,28 @@ def test_a_network_beyond_memory_is_refused_by_its_parameters(make, message, mon
 
 
 def test_the_memory_that_counts_is_that_of_the_dtype(monkeypatch):
-    side = 4000
-    monkeypatch.setattr(_checks, "_available_memory", lambda: 4 * 4 * side**2)  # weights, gradient, update and product
+    side = 1000
+    monkeypatch.setattr(_checks, "_available_memory", lambda: 4 * side**2)
+    monkeypatch.setattr(_checks, "_SMALL_ALLOCATION", 0)
     models.Linear(side, side, KEY, dtype=jnp.float32)
-    with pytest.raises(ValueError, match="a network of 16,000,000 parameters"):
+    with pytest.raises(ValueError, match="a network of 1,000,000 parameters"):
         models.Linear(side, side, KEY, dtype=jnp.float64)
+
+
+@pytest.mark.parametrize("kind", ["MLP", "VGG", "ResNet"])
+def test_a_network_asks_for_its_memory_once(kind, monkeypatch):
+    asked = []
+    monkeypatch.setattr(_checks, "fits", lambda name, size, what: asked.append(size))
+    make, arguments = MAKE[kind]
+    parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(make(**arguments)))
+    assert len(asked) == 1
+    assert asked[0] <= parameters
+
+
+@pytest.mark.parametrize("x", [1.0, jnp.array(1.0)])
+def test_a_number_is_no_batch_of_a_network_of_one_input(x):
+    with pytest.raises(ValueError, match=r"^x must be a batch of samples of 1 numbers each, got shape \(\)"):
+        models.MLP(1, (2,), 1, KEY)(x)
 
 
 @pytest.mark.parametrize("x", [None, "images", np.ones(3), np.ones((2, 5)), np.ones((0, 4)), [[10**30] * 4], object()])

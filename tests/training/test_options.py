@@ -257,6 +257,15 @@ def test_directions_beyond_memory_are_refused(monkeypatch):
         problem(options, None)
 
 
+def test_a_network_that_fits_but_can_not_be_trained_is_refused(monkeypatch):
+    monkeypatch.setattr(_checks, "_SMALL_ALLOCATION", 0)
+    parameters = 4 * (4 * 100 + 100 + 100 * 3 + 3)  # in single precision
+    monkeypatch.setattr(_checks, "_available_memory", lambda: 2 * parameters)
+    options = Options(data="iris", learning_rate=0.1, hidden=(100,))
+    with pytest.raises(ValueError, match=r"^model asks for a gradient, an update and a Hessian product of 803 param"):
+        problem(options, None)
+
+
 @pytest.mark.parametrize("options", [dict(optimizer="adam", learning_rate=0.1), dict(optimizer="prodigy")])
 @pytest.mark.parametrize("batch_size", [None, 5])
 def test_what_is_compared_with_takes_batches_or_all_samples(options, batch_size):

@@ -67,7 +67,8 @@ def csv(
     request = Request(samples, test_samples, standardize, one_hot)
     path = user_path("path", path)
     _checks.regular_file("path", path)
-    _checks.fits(str(path), _COPIES * path.stat().st_size, "its numbers, three times over")
+    if lacking := _checks.lacks(_COPIES * path.stat().st_size, on_host=True):
+        raise ValueError(f"path must be a table that fits in memory; {path} needs {lacking}.")
     features, texts = _read(path, label, _delimiter(delimiter))
     class_names, labels = _labels(path, texts)
     return from_table(path.stem, str(path), class_names, features, labels, request)

@@ -99,7 +99,8 @@ class Request:
         if not self.one_hot:
             return labels.astype(np.int64)
         shape = len(labels), len(class_names)
-        _checks.fits("one_hot", 4 * math.prod(shape), f"labels of {shape[0]} samples in {shape[1]} classes")
+        what = f"labels of {shape[0]} samples in {shape[1]} classes"
+        _checks.fits("one_hot", 4 * math.prod(shape), what, on_host=True)
         encoded = np.zeros(shape, np.float32)
         encoded[np.arange(len(labels)), labels] = 1
         return encoded

@@ -40,7 +40,7 @@ def compare(
         h: Descent's learning rate. The flows bring their own, usually the same.
         steps: How many steps of descent.
         flows: Flows, or a mapping from names to flows; without names their class names are used.
-        rtol: Tolerance of the integration, relative to the length of descent's step.
+        rtol: Tolerance of the integration, relative to the length of descent's step; below 1.
         max_steps: The most solver steps for one step of descent.
         kinds: Which kinds of error to compute.
 
@@ -63,7 +63,7 @@ def compare(
         ['0.723', '0.723', '0.000', '0.000']
     """
     named, kinds = _named(flows), _checked_kinds(kinds)
-    h, rtol = _checks.rate("h", h), _checks.positive("rtol", rtol)
+    h, rtol = _checks.rate("h", h), _checks.tolerance("rtol", rtol)
     steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
     start = as_objective(objective).flat("theta", theta)
     for flow in named.values():
@@ -99,10 +99,7 @@ def compare(
 
 
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:
-    if isinstance(flows, Flow):
-        flows = [flows]
-    if not isinstance(flows, Iterable):
-        as_flow(flows, name="flows")
+    flows = flows if isinstance(flows, Iterable) else [flows]
     pairs = list(flows.items()) if isinstance(flows, Mapping) else [(type(flow).__name__, flow) for flow in flows]
     for _, flow in pairs:
         as_flow(flow, name="flows")

@@ -9,8 +9,8 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import Flow, checked_theta
-from principalflow.objective import Objective, Vector
+from principalflow.flows._flow import Flow
+from principalflow.objective import Objective, Vector, checked_theta
 from principalflow.spectrum._krylov import Applied, krylov
 
 # Up to here all eigenvectors cost less than the Krylov basis with its bookkeeping.
@@ -75,8 +75,7 @@ class FlippedDirection(Flow):
             >>> abs(pf.flows.FlippedDirection(0).direction(bowl, [1.0, 1.0]).vector)
             Array([1., 0.], dtype=float64)
         """
-        theta = checked_theta(objective, theta)
-        _checks.single_or_double("theta", theta)
+        theta = checked_theta(objective, theta, half=False)
         if jnp.iscomplexobj(theta):
             raise ValueError("theta must be real: FlippedDirection is a flow in real space.")
         if self.index >= theta.size:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, checked_theta
 
 
 class Flow(eqx.Module):
@@ -63,13 +63,6 @@ def compiled_field(field: Callable) -> Callable:
         return jitted(self, objective, checked_theta(objective, state))
 
     return checked
-
-
-def checked_theta(objective: Objective, theta: _checks.Numbers) -> Vector:
-    """Returns `theta` as an array if the objective takes it and it is finite, or raises a ValueError."""
-    theta = as_objective(objective).flat("theta", theta)
-    _checks.finite("theta", theta)
-    return theta
 
 
 class SpectralFlow(Flow):

@@ -16,9 +16,7 @@ class _GradientFlow(SpectralFlow):
         return 1.0
 
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
-        z = _checks.inexact("z", z)
-        _checks.finite("z", z)
-        return jnp.full_like(z, self._sign)
+        return jnp.full_like(_checks.finite_numbers("z", z), self._sign)
 
     @compiled_field
     def field(self, objective: Objective, state: Vector) -> Vector:

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from principalflow import _checks
 from principalflow._compiled import compiled
 from principalflow._holomorphic import require_holomorphic
-from principalflow.flows._flow import Flow, as_flow, checked_theta
-from principalflow.objective import Objective, as_objective
+from principalflow.flows._flow import Flow, as_flow
+from principalflow.objective import Objective, as_objective, checked_theta
 
 SOLVERS = {"euler": diffrax.Euler, "tsit5": diffrax.Tsit5, "dopri8": diffrax.Dopri8}
 # Without its own compilation, which is never forgotten: it is part of a larger one here.
@@ -73,7 +73,7 @@ def integrate(
         objective: The loss.
         theta: The flat starting point.
         time: How long to follow the flow.
-        rtol: Relative tolerance of a solver step.
+        rtol: Relative tolerance of a solver step, below 1.
         atol: Absolute tolerance of a solver step.
         solver: `"auto"` takes tsit5, and dopri8 for rtol below 1e-8. `"euler"` with `step=5e-5` is the
             paper's way (appendix C), for comparison.
@@ -101,7 +101,7 @@ def integrate(
         'completed'
     """
     time = _checks.non_negative("time", time)
-    rtol, atol = _checks.positive("rtol", rtol), _checks.non_negative("atol", atol)
+    rtol, atol = _checks.tolerance("rtol", rtol), _checks.non_negative("atol", atol)
     max_steps = _checks.whole("max_steps", max_steps, least=1)
     _checks.one_of("solver", solver, ("auto", *SOLVERS))
     if (step is None) == (solver == "euler"):
@@ -128,8 +128,7 @@ def integrate(
 def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
     as_flow(flow)
-    theta = checked_theta(objective, theta)
-    _checks.single_or_double("theta", theta)
+    theta = checked_theta(objective, theta, half=False)
     if flow.is_complex or jnp.iscomplexobj(theta):
         require_holomorphic(objective, theta)
     return theta
@@ -254,8 +253,7 @@ def _save_times(time: float, saves, theta: Array) -> np.ndarray:
         return np.array([0.0, time])
     if isinstance(saves, int | np.integer):
         count = _checks.whole("saves", saves, least=1) + 1
-        what = f"{count} states of {theta.size} parameters"
-        _checks.fits("saves", 2 * count * theta.size * theta.itemsize, what)  # a complex flow's are twice as large
+        _check_memory(count, theta)
         return np.linspace(0.0, time, count)
     try:
         times = np.asarray(saves, dtype=float)
@@ -264,7 +262,13 @@ def _save_times(time: float, saves, theta: Array) -> np.ndarray:
     ordered = times.ndim == 1 and times.size > 0 and bool(np.all(np.diff(times) >= 0))
     if not ordered or not (times[0] >= 0 and times[-1] <= time):
         raise ValueError(f"saves must be increasing times from 0 to time={time}, got {_checks.shown(saves)}.")
+    _check_memory(times.size, theta)
     return times
+
+
+def _check_memory(saves: int, theta: Array) -> None:
+    # A complex flow's states are twice as large.
+    _checks.fits("saves", 2 * saves * theta.nbytes, f"{saves} states of {theta.size} parameters")
 
 
 def _describe(flow: Flow, result, time: float, end: float, steps: int, max_steps: int) -> tuple[Status, str]:

@@ -12,8 +12,8 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import RateFlow, checked_theta, compiled_field
-from principalflow.objective import Objective, Vector
+from principalflow.flows._flow import RateFlow, compiled_field
+from principalflow.objective import Objective, Vector, checked_theta
 
 
 class ImplicitGradientRegularization(RateFlow):
@@ -149,8 +149,7 @@ _LARGEST_ROUNDING = 1e-3
 
 def _series(z: _checks.Numbers, order: int) -> Inexact[Array, "..."]:
     r"""Returns the series of the principal flow's coefficient up to its order, $-\sum_{p=0}^n z^p/(p+1)$."""
-    z = _checks.inexact("z", z)
-    _checks.finite("z", z)
+    z = _checks.finite_numbers("z", z)
     return -jnp.polyval(jnp.asarray(1 / np.arange(order + 1, 0, -1), z.dtype), z)
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Complex
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import RateFlow, checked_theta
+from principalflow.flows._flow import RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, as_objective, checked_theta
 from principalflow.spectrum._krylov import Applied, krylov
 
 METHODS = ("auto", "dense", "krylov")
@@ -63,9 +63,7 @@ class Principal(RateFlow):
 
     def alpha(self, z: _checks.Numbers) -> Complex[Array, "..."]:
         r"""Returns $\varphi(z) = \log(1-z)/z$ on the flow's branch; $|1-z|$ is floored at the machine epsilon."""
-        z = _checks.inexact("z", z)
-        _checks.finite("z", z)
-        return phi(z, self.branch)
+        return phi(_checks.finite_numbers("z", z), self.branch)
 
     def start(self, objective: Objective, theta: Vector) -> Vector:
         return theta.astype(jnp.promote_types(theta.dtype, jnp.complex64))
@@ -85,9 +83,7 @@ class Principal(RateFlow):
             >>> int(result.products), bool(result.converged)
             (2, True)
         """
-        theta = checked_theta(objective, theta)
-        _checks.single_or_double("theta", theta)
-        return _evaluate(self, objective, theta)
+        return _evaluate(self, objective, checked_theta(objective, theta, half=False))
 
     def _is_dense(self, objective: Objective) -> bool:
         return self.method == "dense" or (self.method == "auto" and objective.theta.size <= _DENSE_SIZE)

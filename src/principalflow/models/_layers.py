@@ -1,4 +1,7 @@
-"""Layers: linear, convolution, normalisation, pooling. All take batches, images as (N, height, width, channels)."""
+"""Layers: linear, convolution, normalisation, pooling. All take batches, images as (N, height, width, channels).
+
+A layer asks beforehand whether memory holds it, but for those `in_network`: a network asks once for all of its layers.
+"""
 
 import math
 from collections.abc import Callable
@@ -46,9 +49,19 @@ class Linear(eqx.Module):
     weight: Inexact[Array, "inputs outputs"]
     bias: Inexact[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, key: PRNGKeyArray, gain: float = 1.0, dtype: Any = None):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        key: PRNGKeyArray,
+        gain: float = 1.0,
+        dtype: Any = None,
+        *,
+        in_network: bool = False,
+    ):
         inputs, outputs = _sizes.size("inputs", inputs), _sizes.size("outputs", outputs)
-        _sizes.check_parameters(dict(inputs=inputs, outputs=outputs), [(inputs, outputs)], dtype)
+        if not in_network:
+            _sizes.check_parameters(dict(inputs=inputs, outputs=outputs), [(inputs, outputs)], dtype)
         self.weight = _normal(key, (inputs, outputs), gain, dtype)
         self.bias = jnp.zeros(outputs, dtype)
 
@@ -74,6 +87,7 @@ class Conv(eqx.Module):
         bias: Whether a bias is added.
         gain: Scales the weights.
         dtype: The parameters' dtype; None for JAX's default.
+        in_network: Whether a network has it, which asks once whether memory holds all of its layers.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -97,6 +111,8 @@ class Conv(eqx.Module):
         bias: bool = True,
         gain: float = 1.0,
         dtype: Any = None,
+        *,
+        in_network: bool = False,
     ):
         sizes = dict(size=size, inputs=inputs, outputs=outputs)
         size, inputs, outputs = (_sizes.size(*item) for item in sizes.items())
@@ -104,7 +120,8 @@ class Conv(eqx.Module):
             raise ValueError(f"size must be odd, so that the kernel has a middle, got {size}.")
         self.stride = _sizes.size("stride", stride)
         _checks.flag("bias", bias)
-        _sizes.check_parameters(sizes, [(size, size, inputs, outputs)], dtype)
+        if not in_network:
+            _sizes.check_parameters(sizes, [(size, size, inputs, outputs)], dtype)
         self.weight = _normal(key, (size, size, inputs, outputs), gain, dtype)
         self.bias = jnp.zeros(outputs, dtype) if bias else None
 
@@ -152,8 +169,8 @@ class BatchNorm(eqx.Module):
     shift: Inexact[Array, " channels"]
     needs_whole_batch: bool = eqx.field(static=True)
 
-    def __init__(self, channels: int, dtype: Any = None):
-        self.scale, self.shift = _scale_and_shift(channels, dtype)
+    def __init__(self, channels: int, dtype: Any = None, *, in_network: bool = False):
+        self.scale, self.shift = _scale_and_shift(channels, dtype, in_network)
         self.needs_whole_batch = True
 
     def __call__(self, x: Images) -> Images:
@@ -172,8 +189,8 @@ class GroupNorm(eqx.Module):
     shift: Inexact[Array, " channels"]
     groups: int = eqx.field(static=True)
 
-    def __init__(self, channels: int, dtype: Any = None):
-        self.scale, self.shift = _scale_and_shift(channels, dtype)
+    def __init__(self, channels: int, dtype: Any = None, *, in_network: bool = False):
+        self.scale, self.shift = _scale_and_shift(channels, dtype, in_network)
         most = max(channels // _GROUP_CHANNELS, 1)
         self.groups = next(groups for groups in range(most, 0, -1) if channels % groups == 0)
 
@@ -201,9 +218,9 @@ class ConvNorm(eqx.Module):
         gain: float,
         dtype: Any,
     ):
-        self.conv = Conv(inputs, outputs, size, key, stride, normalization == "none", gain, dtype)
-        kinds = {"none": lambda *_: None, "batch": BatchNorm, "group": GroupNorm}
-        self.norm = kinds[normalization](outputs, dtype)
+        self.conv = Conv(inputs, outputs, size, key, stride, normalization == "none", gain, dtype, in_network=True)
+        kinds = {"batch": BatchNorm, "group": GroupNorm}
+        self.norm = None if normalization == "none" else kinds[normalization](outputs, dtype, in_network=True)
 
     def __call__(self, x: Images) -> Images:
         """Returns the images convolved and normalised."""
@@ -239,9 +256,10 @@ def _standardized(x: Array, axes: tuple[int, ...]) -> Array:
     return centred / jnp.sqrt((centred * centred).mean(axes, keepdims=True) + _VARIANCE_FLOOR)
 
 
-def _scale_and_shift(channels: int, dtype: Any) -> tuple[Array, Array]:
+def _scale_and_shift(channels: int, dtype: Any, in_network: bool) -> tuple[Array, Array]:
     channels = _sizes.size("channels", channels)
-    _sizes.check_parameters(dict(channels=channels), [(2, channels)], dtype)
+    if not in_network:
+        _sizes.check_parameters(dict(channels=channels), [(2, channels)], dtype)
     return jnp.ones(channels, dtype), jnp.zeros(channels, dtype)
 
 

@@ -57,7 +57,8 @@ class MLP(eqx.Module):
         _sizes.check_start(key, gain, dtype)
         _sizes.check_parameters(dict(hidden=units, inputs=inputs, outputs=outputs), pairwise(sizes), dtype)
         keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = [Linear(a, b, k, gain, dtype) for (a, b), k in zip(pairwise(sizes), keys, strict=True)]
+        pairs = zip(pairwise(sizes), keys, strict=True)
+        self.layers = [Linear(a, b, k, gain, dtype, in_network=True) for (a, b), k in pairs]
         self.activation = activation
 
     def __call__(self, x: Inexact[Array, "N ..."]) -> Inexact[Array, "N outputs"]:

@@ -101,7 +101,7 @@ class ResNet(eqx.Module):
             _Block(channels, block_key, stride, activation, len(blocks), *options)
             for (channels, stride), block_key in zip(blocks, keys, strict=True)
         ]
-        self.head = Linear(last, outputs, head_key, gain, dtype)
+        self.head = Linear(last, outputs, head_key, gain, dtype, in_network=True)
 
     def __call__(self, x: Images) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch of images."""

@@ -13,8 +13,6 @@ from principalflow import _checks
 
 _WIDEST = 10**6
 _LARGEST_GAIN = 1e30  # above, weights overflow in float32
-# The least that a step and its record hold beside each other: parameters, gradient, update and a Hessian product.
-_COPIES = 4
 
 
 def size(name: str, value: Any) -> int:
@@ -66,8 +64,7 @@ def check_parameters(options: dict[str, Any], shapes: Iterable[tuple[int, ...]],
     """Raises a ValueError, which names the options, for arrays of weights that memory can't hold."""
     count = sum(map(math.prod, shapes))
     given = ", ".join(f"{name}={_checks.shown(value)}" for name, value in options.items())
-    what = f"a network of {count:,} parameters or more, beside their gradient, an update and a Hessian product"
-    _checks.fits(given, _COPIES * count * _itemsize(dtype), what)
+    _checks.fits(given, count * _itemsize(dtype), f"a network of {count:,} parameters or more")
 
 
 def rows(x: Any, inputs: int) -> Inexact[Array, "... inputs"]:
@@ -81,7 +78,7 @@ def rows(x: Any, inputs: int) -> Inexact[Array, "... inputs"]:
 def vectors(x: Any, inputs: int) -> Inexact[Array, "N inputs"]:
     """Returns a batch with the samples flattened, if they are of so many numbers."""
     x = _checks.array_of_numbers("x", x)
-    if x.size == 0 or math.prod(x.shape[1:]) != inputs:
+    if x.ndim == 0 or x.size == 0 or math.prod(x.shape[1:]) != inputs:
         raise ValueError(f"x must be a batch of samples of {inputs} numbers each, got shape {x.shape}.")
     return x.reshape(len(x), -1)
 

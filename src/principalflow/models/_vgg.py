@@ -79,7 +79,7 @@ class VGG(eqx.Module):
                 stage.append(ConvNorm(before, after, 3, used, 1, normalization, gain, dtype))
                 before = after
             self.stages.append(stage)
-        self.head = Linear(before, outputs, key, gain, dtype)
+        self.head = Linear(before, outputs, key, gain, dtype, in_network=True)
 
     def __call__(self, x: Images) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch of images."""

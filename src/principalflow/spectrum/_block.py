@@ -18,6 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
 from principalflow import _checks
+from principalflow.objective import COLUMNS
 from principalflow.spectrum._basis import Basis, Counted, is_array, like, norms, rank, rows, to_numpy
 from principalflow.spectrum._trail import Outside, Trail, probe
 
@@ -25,8 +26,6 @@ Which = Literal["largest", "smallest"]
 
 # Below this size all eigenpairs of the dense matrix cost less than the iteration.
 DENSE_SIZE = 500
-# Columns of the dense matrix that are computed at once.
-_DENSE_COLUMNS = 64
 # Vectors beyond the k that are asked for: they meet a cluster or a swap of order before it matters. One costs one
 # product at each training step. A search has a second, for what it finds; a start from nothing has three.
 _GUARDS, _SEARCH_GUARDS, _COLD_GUARDS = 1, 2, 3
@@ -295,7 +294,7 @@ def _dense(product: Counted, guess: Any, request: _Request, also: Any) -> tuple[
     """Returns all eigenpairs, and the matrix times `also`."""
     xp, size = product.xp, guess.shape[0]
     identity = np.eye(size)
-    slabs = [product(like(xp, identity[:, i : i + _DENSE_COLUMNS], guess)) for i in range(0, size, _DENSE_COLUMNS)]
+    slabs = [product(like(xp, identity[:, i : i + COLUMNS], guess)) for i in range(0, size, COLUMNS)]
     H = xp.concat(slabs, axis=1)
     matrix = to_numpy(H)
     values, vectors = _eigh(matrix, request.sign, float(xp.finfo(guess.dtype).eps))

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.objective import Objective
+from principalflow.objective import COLUMNS, Objective
 from principalflow.spectrum._block import DENSE_SIZE
 from principalflow.spectrum._hessian import Hessian, Select
 from principalflow.spectrum._krylov import lanczos
@@ -21,8 +21,6 @@ from principalflow.spectrum._krylov import lanczos
 _REACH = 7
 # Bounds on what a density is made of: beyond them it takes hours, or more memory than it is worth.
 _MOST_PROBES, _MOST_STEPS, _MOST_POINTS = 10_000, 1000, 100_000
-# Columns of the Hessian whose diagonal entries are computed at once.
-_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ def _sum_of_diagonal(hessian: Hessian) -> Float[Array, ""]:
     def entry(index):
         return hessian(jnp.zeros(hessian.size, hessian.theta.dtype).at[index].set(1))[index]
 
-    return jnp.sum(lax.map(entry, jnp.arange(hessian.size), batch_size=min(hessian.size, _COLUMNS)))
+    return jnp.sum(lax.map(entry, jnp.arange(hessian.size), batch_size=min(hessian.size, COLUMNS)))
 
 
 @_loss.needs("loss", _loss.PRODUCTS)

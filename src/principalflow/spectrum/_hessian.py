@@ -11,12 +11,9 @@ from jaxtyping import Array, Inexact, Int
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.objective import Block, Objective, Vector, as_objective
+from principalflow.objective import Block, Objective, Vector, checked_theta, dense
 
 Select = Callable[[str], bool]
-
-# Columns of the dense matrix that are computed at once.
-_DENSE_COLUMNS = 64
 
 
 class Hessian(eqx.Module):
@@ -35,9 +32,7 @@ class Hessian(eqx.Module):
     _index: Int[Array, " d"] | None
 
     def __init__(self, objective: Objective, theta: _checks.Numbers, select: Select | None = None):
-        self.objective, self.theta = objective, as_objective(objective).flat("theta", theta)
-        _checks.single_or_double("theta", self.theta)
-        _checks.finite("theta", self.theta)
+        self.objective, self.theta = objective, checked_theta(objective, theta, half=False)
         if jnp.iscomplexobj(self.theta):
             raise ValueError("theta must be real: at complex parameters the Hessian is not Hermitian.")
         self._index = None if select is None else objective.entries(select)
@@ -93,8 +88,7 @@ def _multiply(hessian: Hessian, v: Vector | Block) -> Vector | Block:
 @_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _dense(hessian: Hessian) -> Inexact[Array, "d d"]:
-    identity = jnp.eye(hessian.size, dtype=hessian.theta.dtype)
-    return lax.map(hessian, identity, batch_size=min(hessian.size, _DENSE_COLUMNS)).T
+    return dense(hessian, hessian.size, hessian.theta.dtype)
 
 
 @_loss.needs("loss", _loss.PRODUCTS)

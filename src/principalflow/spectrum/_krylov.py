@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, checked_theta
 
 Projected = Inexact[Array, "m m"]
 
@@ -93,9 +93,7 @@ def apply(
         3
     """
     rtol, max_products = _checks.tolerance("rtol", rtol), _checks.whole("max_products", max_products, least=1)
-    theta, v = as_objective(objective).flat("theta", theta), objective.flat("v", v)
-    _checks.single_or_double("theta", theta)
-    _checks.finite("theta", theta)
+    theta, v = checked_theta(objective, theta, half=False), objective.flat("v", v)
     _checks.finite("v", v)
     size = min(max_products, theta.size)
     _checks.fits("max_products", size * theta.nbytes, f"a basis of {size} vectors as long as theta")

@@ -56,7 +56,10 @@ def problem(o: Options, progress: bool | None) -> Problem:
     train = _arrays(o, dataset.inputs, dataset.labels)
     network = _network(o, dataset.input_shape, classes or 1)
     objective = Objective(models.loss(o.loss), network, train, o.chunk)
-    check_memory("directions", min(o.directions, objective.theta.size), objective.theta)
+    size, nbytes = objective.theta.size, objective.theta.nbytes
+    # The least that a step and its record hold beside the parameters.
+    _checks.fits("model", 3 * nbytes, f"a gradient, an update and a Hessian product of {size:,} parameters")
+    check_memory("directions", min(o.directions, size), objective.theta)
     scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, o.chunk)}
     if dataset.test_inputs is not None:
         test = _arrays(o, dataset.test_inputs, dataset.test_labels)
