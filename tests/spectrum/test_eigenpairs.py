@@ -101,7 +101,7 @@ def test_bad_input_is_refused(changes, message):
 
 def test_a_hessian_that_is_not_finite_is_refused():
     roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(3))
-    with pytest.raises(pf.NonFiniteError, match="^the Hessian at theta must be finite"):
+    with pytest.raises(pf.NonFiniteError, match=r"^the Hessian at theta must be finite"):
         top_eigenpairs(roots, jnp.zeros(3), k=1)
 
 

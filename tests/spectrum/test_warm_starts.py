@@ -11,7 +11,7 @@ from cases import network, square_loss
 import principalflow as pf
 from principalflow.spectrum import block_eigenpairs
 
-TOL, CALLS, FAMILIES = 1e-3, 8, 10  # with ten groups of families: 800 warm solves
+TOL, EIGHTHS, FAMILIES = 1e-3, np.arange(1, 9) / 8, 10  # with ten groups of families: 800 warm solves
 KINDS = ("normal", "positive", "uniform", "outliers", "low rank")
 
 
@@ -45,8 +45,8 @@ def generic(kind, size, random):
     return at
 
 
-def wrong_solves(family, seeds, times=np.arange(1, CALLS + 1) / CALLS):
-    """Returns the solves that are wrong and called converged, by seed and t, and the products of each solve beyond k."""
+def wrong_solves(family, seeds, times=EIGHTHS):
+    """Returns the solves that are wrong and called converged, by seed and t, and each solve's products beyond k."""
     wrong, products = [], []
     for seed in seeds:
         random = np.random.default_rng(seed)

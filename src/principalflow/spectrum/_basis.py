@@ -25,12 +25,12 @@ class Basis:
         self.extend(self.xp.matrix_transpose(block))
 
     @property
-    def S(self) -> Any:
+    def S(self) -> Any:  # noqa: N802
         """The vectors."""
         return self._used(self._S)
 
     @property
-    def HS(self) -> Any:
+    def HS(self) -> Any:  # noqa: N802
         """The operator times the vectors."""
         return self._used(self._HS)
 
