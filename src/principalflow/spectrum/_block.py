@@ -91,8 +91,9 @@ def block_eigenpairs(
 
     Raises:
         ValueError: For a k that isn't in 1 to D or asks for more memory than is free, a tol not between 0 and 1, an
-            unknown which, a cover that isn't finite, max_products below k; a guess that isn't a finite block of float32 or float64 with independent columns; a
-            product that changes the block's shape or dtype, isn't finite, or isn't symmetric.
+            unknown which, a cover that isn't finite, max_products below k; a guess that isn't a finite block of float32
+            or float64 with independent columns; a product that changes the block's shape or dtype, isn't finite, or
+            isn't symmetric.
 
     Example:
         >>> import numpy as np

@@ -53,8 +53,9 @@ def top_eigenpairs(
 
     Raises:
         ValueError: For a k that isn't in 1 to D or asks for more memory than is free, a tol not between 0 and 1, a
-            guess of the wrong shape or with dependent columns, a theta that isn't real and finite, a select that selects nothing, or a Hessian that isn't finite
-            or, by a loss with wrong derivatives of its own, not symmetric.
+            guess of the wrong shape or with dependent columns, a theta that isn't real and finite, a select that
+            selects nothing, or a Hessian that isn't finite or, by a loss with wrong derivatives of its own, not
+            symmetric.
 
     Example:
         >>> import jax.numpy as jnp
