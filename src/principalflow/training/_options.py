@@ -241,7 +241,7 @@ def _check_optimizer(o: Options) -> None:
     if o.optimizer not in ("gd", "sgd", "dal"):
         _refuse(o, ("momentum",), f"{o.optimizer} doesn't have")
     if o.optimizer == "gd" and o.batch_size is not None:
-        raise ValueError("gd takes all samples at each step: batch_size is for the others.")
+        raise ValueError(f"batch_size must be None for gd, which takes all samples at each step, got {o.batch_size}.")
     if o.optimizer == "sgd" and o.batch_size is None:
         raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
     _schedule.check(o.schedule)
