@@ -54,6 +54,35 @@ def slope(xs, ys):
     return np.polyfit(np.log(xs), np.log(ys), 1)[0]
 
 
+class OwnError(Exception):
+    """What a user's own function raises; it must come through as it is."""
+
+
+@jax.custom_vjp
+def without_second_derivative(params):
+    """The square of the parameters, with only a first derivative."""
+    return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+
+
+without_second_derivative.defvjp(
+    lambda params: (without_second_derivative(params), params),
+    lambda params, ct: (jax.tree.map(lambda leaf: 2 * ct * leaf, params),),
+)
+
+# The options of a training, by what they take; `per_parameter` is the only one that is true or false.
+WHOLE_OPTIONS = (
+    *("samples", "test_samples", "image_size", "hidden", "warmup", "batch_size", "curvature_every", "steps"),
+    *("record_every", "directions", "evaluate_every", "checkpoint_every", "seed", "chunk"),
+)
+REAL_OPTIONS = (
+    *("width", "gain", "learning_rate", "momentum", "power", "factor", "max_learning_rate", "tolerance", "average"),
+)
+WORD_OPTIONS = (
+    *("data", "label", "model", "activation", "normalization", "pooling", "stem", "loss", "optimizer", "schedule"),
+    *("curvature", "precision"),
+)
+
+
 @contextmanager
 def compilations(of=""):
     """Gives a list of what JAX compiles meanwhile: the messages that hold `of`."""

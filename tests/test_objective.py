@@ -3,7 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import regression, square_loss
+from cases import OwnError, regression, square_loss, without_second_derivative
 
 import principalflow as pf
 
@@ -221,10 +221,6 @@ def test_a_loss_of_the_whole_batch_is_traced_with_all_of_it():
     np.testing.assert_allclose(objective.value(objective.theta), 15)
 
 
-class OwnError(Exception):
-    pass
-
-
 def test_an_error_of_the_loss_itself_comes_through():
     def loss(params):
         raise OwnError("of the user")
@@ -270,14 +266,6 @@ def traceback_filtering():
     jax.config.update("jax_traceback_filtering", before)
 
 
-@jax.custom_vjp
-def square(params):
-    return jnp.sum(params**2)
-
-
-square.defvjp(lambda p: (square(p), p), lambda p, ct: (2 * ct * p,))
-
-
 @pytest.mark.parametrize(
     "derivative",
     [
@@ -293,7 +281,7 @@ square.defvjp(lambda p: (square(p), p), lambda p, ct: (2 * ct * p,))
 )
 @pytest.mark.parametrize("size", [2, 100])  # dense, and by products
 def test_a_loss_without_second_derivatives_is_named_where_they_are_needed(derivative, size):
-    objective = pf.Objective(lambda p: square(p) ** 2, jnp.ones(size))
+    objective = pf.Objective(lambda p: without_second_derivative(p) ** 2, jnp.ones(size))
     np.testing.assert_allclose(objective.gradient(objective.theta), np.full(size, 4.0 * size))
     with pytest.raises(ValueError, match=r"loss must have (Hessian products|third derivatives), .* has none. JAX says"):
         derivative(objective)

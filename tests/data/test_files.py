@@ -229,7 +229,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_opened(folders, name):
 
 def test_every_digest_is_a_sha256_but_for_those_that_the_archive_covers():
     digests = {
-        name: known.digest
+        name: known.checksum
         for files in (_mnist.FILES, _cifar10.FILES)
         for known in files.packed
         for name, known in {**known.holds, known.name: known.digest}.items()

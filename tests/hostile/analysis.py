@@ -1,5 +1,7 @@
 """Calls of spectra, stability, drift, landscapes and pictures."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,29 +10,25 @@ from hostile.values import (
     BLOCKS,
     COMPARISON,
     CUBIC,
-    EIGENPAIRS,
     FEW_FLOWS,
     FLOWS,
     FUNCTIONS,
+    GUESSES,
     LANDSCAPE,
+    LARGE_EIGENPAIRS,
     MATRICES,
     NOTHINGS,
     NUMBERS,
     OBJECTIVES,
-    OTHER_EIGENPAIRS,
     PLANE,
     RECORDS,
     THETA,
     VECTORS,
     WORDS,
+    large_product,
 )
 
 import principalflow as pf
-
-
-def _landscape(objective, plane, reach, points, together):
-    return pf.landscape.evaluate(objective, plane, reach, points, together)
-
 
 _PLANES = (
     PLANE,
@@ -56,7 +54,7 @@ ANALYSIS = [
         dict(
             PLACE,
             k=NUMBERS,
-            guess=(*BLOCKS, EIGENPAIRS, OTHER_EIGENPAIRS),
+            guess=(*BLOCKS, *GUESSES),
             tol=NUMBERS,
             which=WORDS,
             cover=NUMBERS,
@@ -70,11 +68,28 @@ ANALYSIS = [
         dict(product=lambda V: 2 * V, guess=np.eye(3), k=1, tol=1e-3, which="largest", cover=None, max_products=100),
         dict(
             product=(*FUNCTIONS, lambda V: V * np.nan, lambda V: V[:2], lambda V: V.tolist(), lambda V: np.triu(V)),
-            guess=(*BLOCKS, EIGENPAIRS, OTHER_EIGENPAIRS),
+            guess=(*BLOCKS, *GUESSES),
             k=NUMBERS,
             tol=NUMBERS,
             which=WORDS,
             cover=NUMBERS,
+            max_products=NUMBERS,
+        ),
+    ),
+    Call(
+        "spectrum.block_eigenpairs (again)",
+        lambda **arguments: replace(pf.spectrum.block_eigenpairs(**arguments), trail=None),
+        dict(product=large_product, guess=LARGE_EIGENPAIRS, k=1, which="largest", max_products=100),
+        dict(
+            product=(
+                *FUNCTIONS,
+                lambda V: large_product(V, np.nan),
+                lambda V: large_product(V, -1),
+                lambda V: large_product(V, 1e300),
+            ),
+            guess=GUESSES,
+            k=NUMBERS,
+            which=WORDS,
             max_products=NUMBERS,
         ),
     ),
@@ -100,7 +115,7 @@ ANALYSIS = [
         "stability.analyse",
         pf.stability.analyse,
         dict(AT, h=0.1, k=2, guess=None, tol=1e-3),
-        dict(PLACE, h=NUMBERS, k=NUMBERS, guess=(*BLOCKS, EIGENPAIRS, OTHER_EIGENPAIRS), tol=NUMBERS),
+        dict(PLACE, h=NUMBERS, k=NUMBERS, guess=(*BLOCKS, *GUESSES), tol=NUMBERS),
     ),
     Call(
         "stability.predict_projection",
@@ -161,7 +176,7 @@ ANALYSIS = [
     ),
     Call(
         "landscape.evaluate",
-        _landscape,
+        pf.landscape.evaluate,
         dict(objective=CUBIC, plane=PLANE, reach=None, points=3, together=8),
         dict(objective=OBJECTIVES, plane=_PLANES, reach=NUMBERS, points=NUMBERS, together=NUMBERS),
         is_formula=True,

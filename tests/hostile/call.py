@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ class Call:
         function: The function, or what calls it and uses its result.
         good: Arguments that work.
         hostile: What is thrown at each.
-        names: Names that an error may say besides those of the arguments.
+        names: Names that an error may begin with besides those of the arguments.
         is_formula: Whether it computes a plain formula, whose result is as finite as its arguments.
     """
 
@@ -30,11 +31,14 @@ class Call:
     names: tuple[str, ...] = ()
     is_formula: bool = False
 
-    @property
-    def combinations(self) -> int:
-        """How many cases with one or two hostile arguments there are."""
-        sizes = [len(values) for values in self.hostile.values()]
-        return sum(sizes) + (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2
+    def cases(self, pairs: int) -> list[dict[str, Any]]:
+        """Returns what is thrown at it, the same each time: each hostile argument once, and some pairs of them."""
+        singles = [{name: value} for name, values in self.hostile.items() for value in values]
+        if len(self.hostile) < 2:
+            return singles
+        random = Random(self.name)
+        names = [random.sample(sorted(self.hostile), 2) for _ in range(pairs)]
+        return [*singles, *({name: random.choice(self.hostile[name]) for name in some} for some in names)]
 
 
 PLACE = dict(objective=OBJECTIVES, theta=VECTORS)

@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from cases import OwnError
 from hostile import values
-from hostile.values import OwnError
 
 import principalflow as pf
 
@@ -21,12 +21,10 @@ SECONDS = 60
 # RunError, and as PyTorch has it what `principalflow.torch` raises, are RuntimeErrors; DataError is an OSError.
 _ERRORS = (ValueError, RuntimeError, OSError)
 _SOURCE = str(Path(pf.__file__).parent)
+# What may stand before the name at the beginning of an error: "the gradient at theta must", "update needs params".
+_BEFORE_A_NAME = r"the |[\w ]+ (of|at) |[\w, ]+ needs (a |either )?"
 # Beyond these an ordinary formula leaves the numbers of its precision.
 _LARGE, _SMALL = 1e18, 1e-18
-
-
-# Else JAX takes its own frames out, and its errors look like ours.
-jax.config.update("jax_traceback_filtering", "off")
 
 
 class Hang(BaseException):
@@ -38,7 +36,7 @@ def verdict(function: Callable, arguments: dict[str, Any], names: set[str], is_f
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            with _limited():
+            with _limited(), _all_frames():
                 result = function(**arguments)
         except Hang:
             return f"hang: more than {SECONDS} s"
@@ -62,8 +60,8 @@ def _of_error(error: Exception, names: set[str]) -> str:
     text = str(error).split("JAX says")[0]  # a reason may be quoted, below a name of ours
     if isinstance(error, pf.runs.RunError | pf.data.DataError):
         return ""  # they name the folder or the file
-    named = set(re.findall(r"[A-Za-z_]\w*", text))
-    return "" if named & names else f"unnamed: {_short(error)}"
+    named = re.match(rf"(/|({_BEFORE_A_NAME})?({'|'.join(names)})\b)", text)  # a path is the name of a file
+    return "" if named else f"unnamed: {_short(error)}"
 
 
 def _is_own(error: BaseException) -> bool:
@@ -145,6 +143,17 @@ def _limited() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _all_frames() -> Iterator[None]:
+    """Has JAX leave its own frames in errors, which else look like ours."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", "off")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
 
 
 def _short(value: Any) -> str:

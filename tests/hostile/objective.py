@@ -83,7 +83,7 @@ OBJECTIVE = [
     Call("Objective.entries", SMALL.entries, dict(select=lambda path: True), dict(select=SELECTS)),
     Call("Objective.first", _over("first"), dict(samples=2), dict(samples=NUMBERS)),
     Call("Objective.batch", _over("batch"), dict(index=[0, 2]), dict(index=INDICES)),
-    Call("Objective.over", _over("over"), dict(data=DATA), dict(data=DATAS), is_formula=True),
+    Call("Objective.over", _over("over"), dict(data=DATA), dict(data=DATAS), names=("loss",), is_formula=True),
     Call("functions.quadratic", pf.functions.quadratic, dict(A=np.eye(3), b=None), dict(A=MATRICES, b=VECTORS)),
     Call(
         "functions.banana",
@@ -106,7 +106,7 @@ def _recorded(every, k, tol, flow, steps):
     return pf.descend(BOWL, THETA, 0.1, steps, record=pf.Record(every, k, tol, flow), progress=False)
 
 
-def _field(kind, **options):
+def _field(kind):
     """A flow's field on an objective, with the flow's own options beside."""
 
     def call(objective, theta, **given):

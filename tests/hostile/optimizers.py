@@ -156,24 +156,22 @@ def torch_calls() -> list[Call]:
         lambda params: square(params) * float("nan"),
         lambda params: square(params).detach(),
         lambda params: square(params) * 1e300,
-        lambda params: (params[0] + 1j).sum(),
         *NOTHINGS[:8],
     )
     return [
         Call(
             "torch.DAL",
             stepped,
-            dict(params=[torch.ones(2, requires_grad=True)], closure=square, **_GOOD_OPTIONS, **_GOOD_OWN_OPTIONS),
+            dict(params=parameters(torch.float64)[0], closure=square, **_GOOD_OPTIONS, **_GOOD_OWN_OPTIONS),
             dict(
                 params=(
-                    *parameters(torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.complex64),
+                    *parameters(torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.complex64),
                     *strange,
                 ),
                 closure=closures,
                 **_OPTIONS,
                 **_OWN_OPTIONS,
             ),
-            names=("closure", "group"),
         ),
         Call(
             "torch.Monitor",

@@ -1,13 +1,18 @@
 """Calls of networks, data, run directories and training."""
 
+import atexit
+import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from cases import REAL_OPTIONS, WHOLE_OPTIONS, WORD_OPTIONS
 from hostile.call import Call
 from hostile.values import (
+    BLOCKS,
     MATRICES,
     NOTHINGS,
     NUMBERS,
@@ -15,6 +20,7 @@ from hostile.values import (
     VECTORS,
     WORDS,
 )
+from PIL import Image
 
 import principalflow as pf
 
@@ -22,13 +28,32 @@ _TEXTS = ("", "abc", "mlp", None, 1, b"a", [], {}, object(), float("nan"), "a" *
 _KEYS = (jax.random.key(0), jax.random.PRNGKey(0), *NOTHINGS, 0, 1.5, np.ones(2, np.uint32))
 _DTYPES = (None, float, "float32", jnp.float16, int, bool, complex, "abc", object, str, *NUMBERS[:3], b"f4")
 _SHAPES = ((), (4,), (8, 8, 1), (8, 8), (0, 8, 1), (-1,), (2**63, 2, 2), (10**30,), (1.5,), ("a",), *NUMBERS, *NOTHINGS)
-_IMAGES = dict(outputs=NUMBERS, key=_KEYS, width=NUMBERS, activation=_TEXTS, pooling=_TEXTS, gain=NUMBERS)
+# A VGG three times as wide is a good one, and takes a minute.
+_WIDTHS = tuple(value for value in NUMBERS if not (isinstance(value, int | np.integer | jax.Array) and value in (2, 3)))
+_IMAGES = dict(outputs=NUMBERS, key=_KEYS, width=_WIDTHS, activation=_TEXTS, pooling=_TEXTS, gain=NUMBERS)
 _LAYER = dict(key=_KEYS, gain=NUMBERS, dtype=_DTYPES)
 
 
 def _network(kind, **fixed):
-    return lambda **options: jax.tree.leaves(kind(**fixed, **options)) and None
+    return lambda **options: jax.tree.leaves(kind(**fixed, **options))
 
+
+_KEY = jax.random.key(0)
+_PICTURE_SHAPES = ((3, 8, 8, 1), (3, 8, 8, 2), (3, 0, 8, 1), (0, 8, 8, 1), (3, 2, 2, 1))
+_PICTURES = (
+    *BLOCKS,
+    *(np.full(shape, value) for shape in _PICTURE_SHAPES for value in (1.0, np.nan, 1, "1")),
+)
+# What is called with a batch: its name, the shape that it takes, and what is thrown at it.
+_NETWORKS = (
+    ("Linear", pf.models.Linear(3, 2, key=_KEY), (3, 3), MATRICES),
+    ("MLP", pf.models.MLP(3, (2,), 1, key=_KEY), (3, 3), BLOCKS),
+    ("Conv", pf.models.Conv(1, 2, 3, key=_KEY), (3, 8, 8, 1), _PICTURES),
+    ("BatchNorm", pf.models.BatchNorm(1), (3, 8, 8, 1), _PICTURES),
+    ("GroupNorm", pf.models.GroupNorm(1), (3, 8, 8, 1), _PICTURES),
+    ("VGG", pf.models.VGG((8, 8, 1), 2, key=_KEY, width=0.02), (3, 8, 8, 1), _PICTURES),
+    ("ResNet", pf.models.ResNet((8, 8, 1), 2, key=_KEY, width=0.02), (3, 8, 8, 1), _PICTURES),
+)
 
 MODELS = [
     Call(
@@ -42,7 +67,6 @@ MODELS = [
         _network(pf.models.build),
         dict(name="mlp", input_shape=(2,), outputs=2, key=None, hidden=(2,), width=1.0, gain=1.0),
         dict(name=_TEXTS, input_shape=_SHAPES, outputs=NUMBERS, key=_KEYS, hidden=_SHAPES, width=NUMBERS, gain=NUMBERS),
-        names=("model", "inputs"),
     ),
     Call(
         "models.VGG",
@@ -68,6 +92,10 @@ MODELS = [
         dict(inputs=2, outputs=2, size=3, key=jax.random.key(0), stride=1, gain=1.0, dtype=None),
         dict(_LAYER, inputs=NUMBERS, outputs=NUMBERS, size=NUMBERS, stride=NUMBERS),
     ),
+    *(
+        Call(f"models.{name} (batch)", network, dict(x=jnp.ones(shape)), dict(x=batches), is_formula=True)
+        for name, network, shape, batches in _NETWORKS
+    ),
     Call("models.BatchNorm", _network(pf.models.BatchNorm), dict(channels=2), dict(channels=NUMBERS, dtype=_DTYPES)),
     Call("models.GroupNorm", _network(pf.models.GroupNorm), dict(channels=2), dict(channels=NUMBERS, dtype=_DTYPES)),
     Call(
@@ -75,7 +103,6 @@ MODELS = [
         pf.models.cross_entropy,
         dict(logits=jnp.ones((3, 2)), labels=jnp.array([0, 1, 0])),
         dict(logits=MATRICES, labels=VECTORS),
-        names=("targets", "outputs"),
         is_formula=True,
     ),
     Call(
@@ -92,8 +119,23 @@ MODELS = [
         dict(outputs=MATRICES, labels=VECTORS),
         is_formula=True,
     ),
-    Call("models.loss", pf.models.loss, dict(name="cross-entropy"), dict(name=_TEXTS), names=("loss",)),
+    Call("models.loss", pf.models.loss, dict(name="cross-entropy"), dict(name=_TEXTS)),
 ]
+
+
+_TRAINING = pf.training.Options(data="iris", learning_rate=0.1, hidden=(2,), steps=1, record_every=0)
+
+
+@cache
+def _kept():
+    """A folder for all cases: a run with a checkpoint, and two images of each of two classes."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    pf.training.run(_TRAINING, folder / "trained")
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (folder / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4)).save(folder / "images" / name)
+    return folder
 
 
 def _in_folder(function):
@@ -105,12 +147,14 @@ def _in_folder(function):
             Path(folder, "table.csv").write_text("a,b\n" + "1.5,x\n2.5,y\n" * 5)
             with pf.runs.create(Path(folder, "run"), {"seed": 0}) as run:
                 run.append({"step": 0, "loss": 2.5}, {"step": 1, "loss": 1.5})
+            for name in ("trained", "images"):
+                Path(folder, name).symlink_to(_kept() / name)
             return function(Path(folder, path) if isinstance(path, str) else path, folder=Path(folder), **arguments)
 
     return call
 
 
-_PATHS = ("new", "run", "file", "file/below", "table.csv", *_TEXTS, *NUMBERS[:20])
+_PATHS = ("new", "run", "trained", "images", "file", "file/below", "table.csv", *_TEXTS, *NUMBERS[:20])
 _CONFIGS = ({}, {"a": float("nan")}, {"a": object()}, {1: 2}, {"a": 10**400}, {(): 1}, {"a": {"b": [None]}}, *NOTHINGS)
 _ROWS = (
     {},
@@ -129,9 +173,9 @@ def _created(path, folder, config):
     pf.runs.create(path, config).close()
 
 
-def _appended(path, folder, row, step, arrays, status, message):
+def _appended(path, folder, rows, step, arrays, status, message):
     with pf.runs.create(path, {}) as run:
-        run.append(row)
+        run.append(rows)
         run.checkpoint(step, arrays)
         run.close(status, message)
 
@@ -141,7 +185,7 @@ def _reopened(path, folder):
         run.restore()
 
 
-def _trained(path, folder, **options):
+def _options(**options):
     options = pf.training.Options(**options)
     options.check()
     options.config()
@@ -149,43 +193,9 @@ def _trained(path, folder, **options):
 
 
 def _option_values():
-    whole = (
-        "samples",
-        "test_samples",
-        "image_size",
-        "warmup",
-        "batch_size",
-        "curvature_every",
-        "steps",
-        "record_every",
-    )
-    whole += ("directions", "evaluate_every", "checkpoint_every", "seed", "chunk")
-    real = (
-        "width",
-        "gain",
-        "learning_rate",
-        "momentum",
-        "power",
-        "factor",
-        "max_learning_rate",
-        "average",
-        "tolerance",
-    )
-    words = (
-        "data",
-        "label",
-        "model",
-        "activation",
-        "normalization",
-        "pooling",
-        "stem",
-        "loss",
-        "optimizer",
-        "schedule",
-    )
-    words += ("curvature", "precision", "per_parameter")
-    of = {name: (*NUMBERS, [1, 2], [0.1, 0.1], (), (2**63,), ("a",)) for name in (*whole, *real)}
-    return of | dict.fromkeys(words, (*_TEXTS, *WORDS)) | {"hidden": _SHAPES}
+    numbers = (*NUMBERS, [1, 2], [0.1, 0.1], (), (2**63,), ("a",))
+    of = dict.fromkeys((*WHOLE_OPTIONS, *REAL_OPTIONS), numbers)
+    return of | dict.fromkeys((*WORD_OPTIONS, "per_parameter"), (*_TEXTS, *WORDS)) | {"hidden": _SHAPES}
 
 
 RUNS = [
@@ -193,30 +203,27 @@ RUNS = [
     Call(
         "runs.Run",
         _in_folder(_appended),
-        dict(path="new", row={"step": 0}, step=0, arrays={"a": np.ones(2)}, status="done", message=""),
+        dict(path="new", rows={"step": 0}, step=0, arrays={"a": np.ones(2)}, status="done", message=""),
         dict(
-            row=_ROWS,
+            rows=_ROWS,
             step=NUMBERS,
             arrays=(*_CONFIGS, {"a": np.array(["x"], object)}, {"/": np.ones(1)}, {"..": np.ones(1)}),
             status=WORDS,
             message=NOTHINGS,
         ),
-        names=("rows", "checkpoint"),
     ),
-    Call("runs.reopen", _in_folder(_reopened), dict(path="run"), dict(path=_PATHS), names=("run",)),
+    Call("runs.reopen", _in_folder(_reopened), dict(path="run"), dict(path=_PATHS)),
     Call(
         "runs.load",
-        _in_folder(lambda path, folder: pf.runs.load(path)),
+        _in_folder(lambda path, folder: pf.runs.load(path).dropna()),  # of several, each has columns of its own
         dict(path="run"),
         dict(path=_PATHS),
-        names=("run",),
     ),
     Call(
         "runs.find",
         _in_folder(lambda path, folder: pf.runs.find(path)),
         dict(path="run"),
         dict(path=_PATHS),
-        names=("run",),
     ),
     Call(
         "runs.export",
@@ -231,7 +238,6 @@ RUNS = [
             to=("a.csv", "b.parquet", "c", "d.txt", "file/a.csv", "run", *NOTHINGS),
             format=(*WORDS, "csv", "parquet"),
         ),
-        names=("run",),
     ),
     Call(
         "report.write",
@@ -242,7 +248,6 @@ RUNS = [
             title=None,
         ),
         dict(path=("file/below", "new"), runs=(*_CONFIGS, *_ROWS), title=_TEXTS),
-        names=("frame", "table"),
     ),
     Call(
         "data.load",
@@ -288,40 +293,36 @@ RUNS = [
             one_hot=WORDS,
             delimiter=(*_TEXTS, ";;", "\n"),
         ),
-        names=("table", "file"),
     ),
     Call(
         "data.image_folder",
         _in_folder(lambda path, folder, **options: pf.data.image_folder(path, **options)),
-        dict(path="run"),
+        dict(path="images"),
         dict(path=_PATHS, size=NUMBERS, samples=NUMBERS, test_samples=NUMBERS, max_gib=NUMBERS),
-        names=("images", "folder"),
     ),
     Call("data.fetch", pf.data.fetch, dict(name="iris", progress=False), dict(name=_TEXTS, progress=WORDS)),
     Call("data.names", pf.data.names, {}, {}),
     Call("data.describe", lambda: len(pf.data.describe()), {}, {}),
     Call(
         "training.Options",
-        _in_folder(_trained),
-        dict(path="new", learning_rate=0.1),
+        _options,
+        dict(learning_rate=0.1),
         _option_values(),
-        names=("option", "hidden", "list"),
     ),
     Call(
         "training.run",
         _in_folder(lambda path, folder, options: pf.training.run(options, path, progress=False)),
         dict(
             path="new",
-            options=pf.training.Options(data="iris", learning_rate=0.1, hidden=(2,), steps=1, record_every=0),
+            options=_TRAINING,
         ),
         dict(path=("file/below", "run", None, 3), options=NOTHINGS),
-        names=("out", "run"),
+        names=("out",),
     ),
     Call(
         "training.restore",
         _in_folder(lambda path, folder: pf.training.restore(path)),
-        dict(path="run"),
+        dict(path="trained"),
         dict(path=_PATHS),
-        names=("run", "config"),
     ),
 ]

@@ -1,5 +1,6 @@
 """Checkpoints: a run reads and removes only what it wrote, whatever else stands beside it."""
 
+import errno
 import json
 import os
 import resource
@@ -13,7 +14,7 @@ import orbax.checkpoint
 import pytest
 
 from principalflow import runs
-from principalflow.runs import _checkpoints
+from principalflow.runs import _checkpoints, _directory, _files
 
 
 def content(*paths):
@@ -82,6 +83,18 @@ def test_a_folder_of_the_users_is_no_checkpoint_to_a_run_that_has_none(tmp_path)
     (tmp_path / "checkpoints" / "0000000002").mkdir(parents=True)
     assert restored(tmp_path) is None
     assert (tmp_path / "checkpoints" / "0000000002").is_dir()
+
+
+def test_a_checkpoint_of_another_run_is_left_alone_by_a_run_that_has_none(saved, tmp_path_factory):
+    path = tmp_path_factory.mktemp("other")
+    with runs.create(path, {}) as run:
+        run.append({"step": 0})
+    shutil.copytree(saved / "checkpoints" / "0000000001", path / "checkpoints" / "0000000004")
+    before = content(path / "checkpoints")
+    assert restored(path) is None
+    save_more(path, 1, 2, 3)
+    assert restored(path)[0] == 3
+    assert content(path / "checkpoints" / "0000000004") == before
 
 
 def test_the_first_checkpoints_of_a_run_remove_none_of_another_run(saved, tmp_path_factory):
@@ -168,6 +181,24 @@ def test_a_link_where_a_run_writes_is_refused(saved, tmp_path_factory, name, kin
     assert target.exists() == (kind != "nothing")
 
 
+def test_a_config_that_is_a_link_is_not_written_to(saved):
+    (saved / "config.json").rename(saved / "mine.json")
+    (saved / "config.json").symlink_to(saved / "mine.json")
+    with pytest.raises(runs.RunError, match=r"config\.json is a link"):
+        runs.reopen(saved)
+    assert runs.load(saved).attrs["config"] == {"learning_rate": 0.1}  # to read it is fine
+
+
+def test_loading_does_not_open_a_link_in_the_place_of_the_lock(saved, monkeypatch):
+    (saved / "status.json").write_text('{"status": "running", "message": ""}')
+    (saved / "mine").write_text("mine")
+    (saved / "lock").unlink()
+    (saved / "lock").symlink_to(saved / "mine")
+    monkeypatch.setattr(_directory, "FileLock", lambda path, timeout: path.open("w"))  # as older filelocks open it
+    assert runs.load(saved).attrs["status"] == "interrupted"
+    assert (saved / "mine").read_text() == "mine"
+
+
 def test_a_new_run_does_not_write_through_a_link(tmp_path, tmp_path_factory):
     target = tmp_path_factory.mktemp("other") / "target"
     target.write_text("mine")
@@ -194,6 +225,32 @@ def test_a_checkpoint_that_the_disk_does_not_take_is_one_sentence_and_leaves_not
         run.checkpoint(2, {"theta": np.zeros(2)})
     assert caplog.records == []
     assert capfd.readouterr().err == ""
+
+
+def test_a_disk_that_is_full_once_the_checkpoint_is_there_is_one_sentence_too(saved, monkeypatch):
+    save_more(saved, 2)
+    with runs.reopen(saved) as run:
+        records = iter([_checkpoints._record])
+
+        def full(*arguments):
+            next(records, no_space)(*arguments)
+
+        monkeypatch.setattr(_checkpoints, "_record", full)
+        with pytest.raises(runs.RunError, match=r"the checkpoint of step 3 can't be saved in .*: No space left"):
+            run.checkpoint(3, {"theta": np.zeros(2)})
+        monkeypatch.undo()
+    assert restored(saved)[0] == 3
+
+
+def no_space(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_that_the_disk_does_not_take_leaves_nothing_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        _files.write_json(tmp_path / "config.json", {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_that_the_disk_does_not_take_are_left_out_whole(saved, full_disk):

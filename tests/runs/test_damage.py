@@ -7,7 +7,19 @@ import pytest
 
 from principalflow import report, runs
 
-NO_OBJECTS = [b"[]", b"null", b"5", b'"text"', b"", b"{", b"\xff\xfe\xff", b"\x80", b"[" * 100_000, b"1" * 5000]
+NO_OBJECTS = [
+    b'{"a": 1, "a": 2}',
+    b"[]",
+    b"null",
+    b"5",
+    b'"text"',
+    b"",
+    b"{",
+    b"\xff\xfe\xff",
+    b"\x80",
+    b"[" * 100_000,
+    b"1" * 5000,
+]
 
 
 @pytest.mark.parametrize("text", NO_OBJECTS, ids=lambda text: str(text[:8]))
@@ -57,7 +69,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(saved, name, make):
 def test_metrics_that_are_no_file_can_not_be_loaded(saved, make):
     (saved / "metrics.jsonl").unlink()
     make(saved / "metrics.jsonl")
-    with pytest.raises(runs.RunError, match=r"metrics\.jsonl can't be read: it is no file"):
+    with pytest.raises(runs.RunError, match=r"metrics\.jsonl can't be read: it must be a file"):
         runs.load(saved)
 
 

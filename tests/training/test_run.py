@@ -212,6 +212,16 @@ def test_a_run_that_is_made_longer_leaves_a_users_folders_alone(tmp_path):
     assert (folder / "0000000020").read_text() == "named like a step to come"
 
 
+@pytest.mark.filterwarnings("ignore:the checkpoint of step")
+def test_a_run_that_can_not_go_on_keeps_its_config(tmp_path):
+    run(replace(IRIS, steps=13), tmp_path)
+    before = (tmp_path / "config.json").read_bytes()
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(pf.runs.RunError, match="none of the checkpoints"):
+        run(IRIS, tmp_path)
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
 def test_a_checkpoint_of_another_network_is_refused(tmp_path):
     run(replace(IRIS, steps=13), tmp_path)
     with pf.runs.reopen(tmp_path) as opened:

@@ -12,11 +12,11 @@ class Digest:
 
     Attributes:
         size: Its bytes.
-        digest: The algorithm and the hexadecimal digest, as in "sha256:9f86d0...".
+        checksum: The algorithm and the hexadecimal digest, as in "sha256:9f86d0...".
     """
 
     size: int
-    digest: str
+    checksum: str
 
     def fault(self, file: BufferedIOBase) -> str:
         """Returns what is wrong with a file, "" if nothing is; one of another size isn't read."""
@@ -24,6 +24,6 @@ class Digest:
         if size != self.size:
             return f"must have {self.size} bytes, got {'more' if size > self.size else size}"
         file.seek(0)
-        algorithm, _, needed = self.digest.partition(":")
+        algorithm, _, needed = self.checksum.partition(":")
         found = hashlib.file_digest(file, algorithm).hexdigest()
         return "" if found == needed else f"must have the {algorithm} {needed}, got {found}"

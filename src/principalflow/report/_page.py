@@ -2,12 +2,12 @@
 
 import json
 import os
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from principalflow import _checks
+from principalflow.runs._files import write_text
 
 
 def render(name: str, title: str, with_plots: bool, **content: Any) -> str:
@@ -41,18 +41,11 @@ def save(page: str, path: str | os.PathLike[str]) -> Path:
     path = _checks.path("path", path)
     if path.is_dir() or not path.name:
         raise ValueError(f"path must be that of a file to write, got the folder {str(path)!r}.")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.unlink(missing_ok=True)
-        with unfinished.open("x", encoding="utf-8") as file:  # which follows no link that somebody put there
-            file.write(page)
-        os.replace(unfinished, path)
+        write_text(path, page, f".{path.name}.{os.getpid()}")  # several processes may write a page at once
     except OSError as error:
         raise OSError(f"path can't be written to: {error}.") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
     return path
 
 

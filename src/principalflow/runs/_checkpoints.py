@@ -33,7 +33,7 @@ _KEPT = 2
 _DIGEST, _STEP = "digest", "checkpoint_step"
 # The step, and a number where somebody else has that name.
 _NAME = re.compile(r"(\d{10,})(-\d+)?", re.ASCII)
-# Orbax writes under such a name first, which had a time at its end once; and puts this file into each checkpoint.
+# Orbax writes under such a name first, to which older versions added a time; and puts this file into each checkpoint.
 _UNFINISHED, _MARKER = ".orbax-checkpoint-tmp", "_CHECKPOINT_METADATA"
 
 
@@ -45,6 +45,11 @@ class Checkpoint(NamedTuple):
     arrays: Arrays
 
 
+def begin(folder: Path) -> None:
+    """Writes down that there are none yet, so that none of another run is taken for one."""
+    _record(folder, [])
+
+
 def save(folder: Path, step: int, arrays: Arrays) -> None:
     """Saves the arrays as the newest checkpoint, and removes those that are too old.
 
@@ -54,17 +59,17 @@ def save(folder: Path, step: int, arrays: Arrays) -> None:
     content = {**arrays, _STEP: np.array(step)}
     name = _free_name(folder, step)
     names, path = [*_written(folder), name], folder.resolve() / name
-    with _orbax() as checkpointer:
+    with _orbax() as checkpointer, _refusals(folder, step):
         try:
             _record(folder, names)  # before it is there, so that an interruption leaves nothing unknown
             checkpointer.save(path, {**content, _DIGEST: _digest(content)})
             checkpointer.wait_until_finished()
             _files.sync([*path.rglob("*"), path, folder])
-        except Exception as error:
+        except Exception:
             _remove(folder, [name])
-            raise RunError(f"the checkpoint of step {step} can't be saved in {folder}: {_reason(error)}.") from error
-    _remove(folder, names[:-_KEPT])
-    _record(folder, names[-_KEPT:])
+            raise
+        _remove(folder, names[:-_KEPT])
+        _record(folder, names[-_KEPT:])
 
 
 def restore(folder: Path, objection: Callable[[Arrays], str], say: Callable[[str], None]) -> Checkpoint | None:
@@ -73,8 +78,7 @@ def restore(folder: Path, objection: Callable[[Arrays], str], say: Callable[[str
     Raises:
         ValueError: If there are some, but none that can be used.
     """
-    # A run from before there was a record, or with a checkpoint that was put back by hand, is known by its content.
-    names, reasons = _written(folder) or _alike(folder), []
+    names, reasons = _own(folder), []
     if not names:
         return None
     with _orbax() as checkpointer:
@@ -92,7 +96,7 @@ def restore(folder: Path, objection: Callable[[Arrays], str], say: Callable[[str
 
 def clear(folder: Path, newest: Checkpoint | None) -> None:
     """Removes what was written after the `newest` that counts, and what an interruption left."""
-    recorded, kept = _recorded(folder), []
+    recorded, kept = _recorded(folder) or [], []
     if newest:
         names = _written(folder) or [newest.name]  # one that the record doesn't know is known now
         kept = names[: names.index(newest.name) + 1][-_KEPT:]
@@ -130,10 +134,19 @@ def _numbers(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def _own(folder: Path) -> list[str]:
+    """Returns the names of this run's checkpoints, the newest last.
+
+    Where the record is missing, damaged, or names only what is gone, they are told by their look: older versions wrote
+    no record, and one may have been put back by hand.
+    """
+    return [] if _recorded(folder) == [] else _written(folder) or _alike(folder)
+
+
 def _written(folder: Path) -> list[str]:
     """Returns the names of the checkpoints that this run wrote and that are still there, the newest last."""
     there = {item.name for item in _folders(folder)}
-    return [name for name in _recorded(folder) if name in there]
+    return [name for name in _recorded(folder) or [] if name in there]
 
 
 def _alike(folder: Path) -> list[str]:
@@ -142,12 +155,13 @@ def _alike(folder: Path) -> list[str]:
     return sorted(names, key=_step)
 
 
-def _recorded(folder: Path) -> list[str]:
+def _recorded(folder: Path) -> list[str] | None:
+    """Returns what the record names; None if it is missing or damaged, or names a path that leads elsewhere."""
     try:
         names = _files.read_json(folder.with_name(RECORD))["written"]
-        return [name for name in names if _NAME.fullmatch(name)]  # never a path that leads elsewhere
+        return names if all(_NAME.fullmatch(name) for name in names) else None
     except (OSError, ValueError, KeyError, TypeError):
-        return []
+        return None
 
 
 def _record(folder: Path, names: list[str]) -> None:
@@ -181,7 +195,7 @@ def _read(checkpointer: Any, folder: Path, name: str) -> Checkpoint:
     arrays = dict(checkpointer.restore(folder.resolve() / name))
     if not np.array_equal(arrays.pop(_DIGEST), _digest(arrays)):
         raise ValueError("its digest is wrong")
-    step = int(arrays.pop(_STEP, _step(name)))  # it was not saved once
+    step = int(arrays.pop(_STEP, _step(name)))  # older versions didn't save it
     if step != _step(name):
         raise ValueError(f"it is that of step {step}")
     return Checkpoint(name, step, arrays)
@@ -200,6 +214,14 @@ def _reason(error: Exception) -> str:
     code = re.search(r"os_error_code='(\d+)'", str(error))
     number = int(code[1]) if code else getattr(error, "errno", None)
     return os.strerror(number) if number else f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+@contextmanager
+def _refusals(folder: Path, step: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise RunError(f"the checkpoint of step {step} can't be saved in {folder}: {_reason(error)}.") from error
 
 
 @contextmanager

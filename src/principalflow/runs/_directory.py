@@ -160,6 +160,7 @@ def create(path: str | os.PathLike, config: Mapping[str, Any]) -> Run:
             kind = "is a run already" if CONFIG in others else f"isn't empty: it has {', '.join(sorted(others)[:3])}"
             raise RunError(f"{path} {kind}; choose another folder, or continue a run with reopen.")
         _files.write_json(path / CONFIG, content)
+        _checkpoints.begin(path / CHECKPOINTS)
         return Run(path, config, lock)
 
 
@@ -218,6 +219,8 @@ def read_status(path: Path) -> dict[str, Any]:
 
 def is_locked(path: Path) -> bool:
     """Whether a process has the run open."""
+    if (path / LOCK).is_symlink():  # no run's; older versions of filelock would empty what it leads to
+        return False
     try:
         with FileLock(path / LOCK, timeout=0):
             return False
@@ -254,8 +257,8 @@ def _taken(path: Path) -> Iterator[Any]:
 
 def _refuse_others(path: Path) -> None:
     """Raises where a run would write through a link, which leads elsewhere, or to what it did not make."""
-    written = LOCK, METRICS, STATUS, _checkpoints.RECORD
-    for name in (CHECKPOINTS, *written, *map(_files.unfinished, (CONFIG, *written))):
+    written = CONFIG, LOCK, METRICS, STATUS, _checkpoints.RECORD
+    for name in (CHECKPOINTS, *written, *map(_files.unfinished, written)):
         item = path / name
         is_right = item.is_dir() if name == CHECKPOINTS else item.is_file()
         if item.is_symlink() or (item.exists() and not is_right):

@@ -1,4 +1,4 @@
-"""JSON files that a power cut leaves whole."""
+"""Files that a power cut leaves whole, and JSON in them."""
 
 import json
 import math
@@ -12,16 +12,24 @@ from principalflow import _checks
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a file whole or not at all."""
-    text = json.dumps(plain(content), indent=2) + "\n"
-    temporary = path.with_name(unfinished(path.name))
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json.dumps(plain(content), indent=2) + "\n", unfinished(path.name))
+
+
+def write_text(path: Path, text: str, temporary_name: str) -> None:
+    """Writes a file whole or not at all; until it is whole it has the other name."""
+    temporary = path.with_name(temporary_name)
     # What stands there may be a link: removed and made anew, nothing is written through it.
     temporary.unlink(missing_ok=True)
-    with temporary.open("x") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync([path.parent])
 
 
@@ -32,19 +40,33 @@ def read_json(path: Path) -> dict[str, Any]:
         OSError: If there is no file, or none that may be read.
         ValueError: If it holds something else.
     """
-    if path.exists() and not path.is_file():  # to read from a pipe would be to wait
-        raise ValueError("it is no file")
-    return parsed(path.read_bytes())
+    return parsed(read_bytes(path))
 
 
-def parsed(text: bytes) -> dict[str, Any]:
-    """Returns a JSON object; raises a ValueError for anything else."""
+def read_bytes(path: Path) -> bytes:
+    """Returns what is in a file; raises a ValueError for what is none, since to read from a pipe would be to wait."""
+    _checks.regular_file("it", path)
+    return path.read_bytes()
+
+
+def parsed(text: bytes | str) -> dict[str, Any]:
+    """Returns a JSON object in which no key is given twice; raises a ValueError for anything else."""
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_once)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError(f"it must be a JSON object, got a {type(content).__name__}")
+    return content
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object in which no key hides another."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in content if keys.count(key) > 1)
+        raise ValueError(f"it has the key {_checks.shown(twice)} twice")
     return content
 
 

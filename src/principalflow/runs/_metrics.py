@@ -53,7 +53,7 @@ class Metrics:
     def objection(self, state: Mapping[str, Any]) -> str:
         """Returns why `go_back` can't go to where `state` was returned; nothing if it can."""
         content = self._path.read_bytes()
-        length, digest = int(state[_LENGTH]), state.get(_DIGEST)  # there was no digest once
+        length, digest = int(state[_LENGTH]), state.get(_DIGEST)  # older versions saved no digest
         if length > len(content):
             return "the metrics file is shorter than when it was saved"
         if digest is not None and hashlib.sha256(content[:length]).digest() != bytes(digest):
@@ -76,9 +76,12 @@ class Metrics:
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a metrics file; a torn last line is left out with a `RunWarning`."""
-    if path.exists() and not path.is_file():
-        raise RunError(f"{path} can't be read: it is no file.")
-    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    try:
+        lines = _files.read_bytes(path).split(b"\n")
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} can't be read: {error}.") from error
     for number, line in enumerate(lines, 1):
         last = number == len(lines)
         if last and not line:

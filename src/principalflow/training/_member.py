@@ -40,6 +40,7 @@ class Member:
                 self.step = self._saved = found[0]
                 self._restore(found[1])
                 say(f"{path} goes on at step {self.step}.")
+            write_json(path / CONFIG, o.config())  # more steps; not before it is known that the run goes on
         except BaseException as error:
             self._run.close("interrupted", str(error))
             raise
@@ -137,8 +138,4 @@ def _epoch(seed: int, epoch: int, samples: int) -> np.ndarray:
 
 
 def _opened(path: Path, o: Options) -> runs.Run:
-    if not (path / CONFIG).exists():
-        return runs.create(path, o.config())
-    opened = runs.reopen(path)
-    write_json(path / CONFIG, o.config())
-    return opened
+    return runs.reopen(path) if (path / CONFIG).exists() else runs.create(path, o.config())

@@ -11,7 +11,7 @@ import numpy as np
 from principalflow import _checks, models
 from principalflow._checks import did_you_mean
 from principalflow.training import _schedule
-from principalflow.training._config import read_config
+from principalflow.training._config import read_options
 
 # Options that may be lists, in the order in which they name the runs of a sweep. They change numbers, never shapes, so
 # the runs of a sweep share what is compiled.
@@ -165,7 +165,7 @@ class Options:
             ValueError: For a file that can't be read, that holds no or unknown keys, or values that are none of theirs.
         """
         path = _checks.path("config", path)
-        content = read_config(path)
+        content = read_options(path)
         known = [field.name for field in fields(cls)]
         for key in content:
             if key not in known:
@@ -241,7 +241,7 @@ def _check_optimizer(o: Options) -> None:
     if o.optimizer not in ("gd", "sgd", "dal"):
         _refuse(o, ("momentum",), f"{o.optimizer} doesn't have")
     if o.optimizer == "gd" and o.batch_size is not None:
-        raise ValueError("gd takes all samples at each step: batch_size is for the others.")
+        raise ValueError(f"batch_size must be None for gd, which takes all samples at each step, got {o.batch_size}.")
     if o.optimizer == "sgd" and o.batch_size is None:
         raise ValueError("batch_size must be given for sgd; gd is the optimizer that takes all samples.")
     _schedule.check(o.schedule)

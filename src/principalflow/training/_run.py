@@ -69,8 +69,8 @@ def run(
     out = _checks.path("out", out)
     options.check()
     say = say or (lambda sentence: None)
-    members = {Path(out) / name: single for name, single in options.runs().items()}
-    if len(members) > 1 and (Path(out) / CONFIG).exists():
+    members = {out / name: single for name, single in options.runs().items()}
+    if len(members) > 1 and (out / CONFIG).exists():
         raise runs.RunError(f"{out} is a single run, and can't hold those of a sweep: choose another folder.")
     statuses = {path: _finished(path, single) for path, single in members.items()}
     for path, status in statuses.items():
