@@ -91,6 +91,13 @@ def test_the_rate_may_change_along_a_recording():
     np.testing.assert_allclose(row["loss_change_discrete"], s.loss_change.total_discrete, rtol=1e-6)
 
 
+def test_a_state_whose_arrays_do_not_fit_each_other_is_refused(run):
+    recording = pf.Record(k=3).start(NETWORK)
+    recording(run.thetas[0], 0.05)
+    with pytest.raises(ValueError, match=r"^trail must be one that a call returned"):
+        recording.restore({**recording.state, "probed": np.ones(2)})
+
+
 def test_a_restored_recording_goes_on_bit_for_bit(run):
     one, other = pf.Record(k=3).start(NETWORK), pf.Record(k=3).start(NETWORK)
     assert one.state == {}

@@ -113,7 +113,7 @@ def test_a_batch_that_does_not_fit_is_named(kind, x):
         make(**arguments)(x)
 
 
-@pytest.mark.parametrize("x", [None, "rows", 1.0, np.ones((2, 5))])
+@pytest.mark.parametrize("x", [None, "rows", 1.0, np.ones((2, 5)), jnp.ones((2, 2), jnp.float8_e4m3fn)])
 def test_rows_that_do_not_fit_a_linear_layer_are_named(x):
     with pytest.raises(ValueError, match=r"^x must"):
         models.Linear(2, 2, KEY)(x)

@@ -486,10 +486,11 @@ def test_a_closure_that_does_not_call_backward_is_refused_with_finite_difference
 
 
 @pytest.mark.parametrize(
-    "bad", [lambda loss: loss.item(), lambda loss: loss.detach(), lambda loss: loss * torch.ones(2)]
+    "bad",
+    [lambda loss: loss.item(), lambda loss: loss.detach(), lambda loss: loss * torch.ones(2), lambda loss: 1j * loss],
 )
-def test_a_loss_without_a_graph_is_refused(bad):
-    refused("must return the loss, one number with its graph", lambda _, model: lambda: bad(square_loss(model)))
+def test_a_loss_that_is_no_real_number_with_a_graph_is_refused(bad):
+    refused("must return the loss, one real number with its graph", lambda _, model: lambda: bad(square_loss(model)))
 
 
 @each_curvature
@@ -611,6 +612,11 @@ def test_another_optimisers_state_is_refused():
 def test_parameters_that_are_not_real_are_refused(dtype):
     with pytest.raises(ValueError, match="params must be real"):
         DAL([nn.Parameter(torch.ones(2, dtype=dtype), requires_grad=False)])
+
+
+def test_a_weight_decay_beyond_the_parameters_numbers_is_refused():
+    with pytest.raises(ValueError, match=r"^weight_decay must be at most 3.4e\+38, the largest number of the params"):
+        DAL([nn.Parameter(torch.ones(2))], weight_decay=1e39)
 
 
 def test_sharded_parameters_are_refused():

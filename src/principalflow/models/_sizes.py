@@ -69,7 +69,7 @@ def check_parameters(options: dict[str, Any], shapes: Iterable[tuple[int, ...]],
 
 def rows(x: Any, inputs: int) -> Inexact[Array, "... inputs"]:
     """Returns a batch, if its rows are of so many numbers."""
-    x = _checks.array_of_numbers("x", x)
+    x = _batch(x)
     if x.ndim == 0 or x.shape[-1] != inputs:
         raise ValueError(f"x must be a batch of rows of {inputs} numbers each, got shape {x.shape}.")
     return x
@@ -77,7 +77,7 @@ def rows(x: Any, inputs: int) -> Inexact[Array, "... inputs"]:
 
 def vectors(x: Any, inputs: int) -> Inexact[Array, "N inputs"]:
     """Returns a batch with the samples flattened, if they are of so many numbers."""
-    x = _checks.array_of_numbers("x", x)
+    x = _batch(x)
     if x.ndim == 0 or x.size == 0 or math.prod(x.shape[1:]) != inputs:
         raise ValueError(f"x must be a batch of samples of {inputs} numbers each, got shape {x.shape}.")
     return x.reshape(len(x), -1)
@@ -85,10 +85,15 @@ def vectors(x: Any, inputs: int) -> Inexact[Array, "N inputs"]:
 
 def channelled(x: Any, channels: int) -> Inexact[Array, "N H W channels"]:
     """Returns a batch of images, if they have so many channels."""
-    x = _checks.array_of_numbers("x", x)
+    x = _batch(x)
     if x.ndim != 4 or x.size == 0 or x.shape[3] != channels:
         raise ValueError(f"x must be images of shape (N, height, width, {channels}), got shape {x.shape}.")
     return x
+
+
+def _batch(x: Any) -> Array:
+    x = _checks.array_of_numbers("x", x)
+    return _checks.inexact("x", x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def _itemsize(dtype: Any) -> int:

@@ -92,6 +92,11 @@ class Trail:
     probed: Any
     seen: Any
 
+    def __post_init__(self):
+        (size, _), seen = self.found.shape, np.shape(self.seen)
+        if self.start.shape != self.found.shape or self.probed.shape != (size,) or seen != (2,):
+            raise ValueError(f"trail must be one that a call returned, got arrays that don't fit {size} numbers.")
+
     @classmethod
     def after(cls, former: "Trail | None", xp: Any, vectors: Any, probed: Any, outside: Outside) -> "Trail":
         """Returns the trail of a call that found `vectors`, one a row."""

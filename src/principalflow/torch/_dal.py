@@ -307,6 +307,10 @@ def _check_options(group: dict[str, Any], scheduled: bool = False) -> None:
     group["factor"] = factor("factor", group["factor"])
     group["momentum"] = _checks.fraction("momentum", group["momentum"])
     group["weight_decay"] = _checks.non_negative("weight_decay", group["weight_decay"])
+    most = min((torch.finfo(p.dtype).max for p in group["params"] if p.is_floating_point()), default=math.inf)
+    if group["weight_decay"] > most:
+        given = group["weight_decay"]
+        raise ValueError(f"weight_decay must be at most {most:.3g}, the largest number of the params, got {given:g}.")
     if not group["adapt"]:
         _checks.positive("lr, which a group with adapt=False must have,", group["lr"])
 

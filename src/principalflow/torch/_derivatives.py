@@ -148,9 +148,9 @@ def _loss(closure: Closure, params: list[Tensor]) -> Tensor:
                 "the closure called backward(). With curvature='hvp' it must only return the loss; "
                 "curvature='finite_difference' takes the usual closure."
             )
-    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-        raise RuntimeError(f"the closure must return the loss, one number with its graph, got {got}.")
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad or loss.is_complex():
+        got = f"{loss.dtype} of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise RuntimeError(f"the closure must return the loss, one real number with its graph, got {got}.")
     return loss
 
 
