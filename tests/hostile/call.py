@@ -31,12 +31,14 @@ class Call:
     names: tuple[str, ...] = ()
     is_formula: bool = False
 
-    def cases(self, pairs: int) -> list[dict[str, Any]]:
-        """Returns what is thrown at it, the same each time: each hostile argument once, and some pairs of them."""
+    def cases(self, most: float, pairs: int) -> list[dict[str, Any]]:
+        """Returns what is thrown at it, the same each time: `most` of its hostile arguments, and some pairs of them."""
+        random = Random(self.name)
         singles = [{name: value} for name, values in self.hostile.items() for value in values]
+        if len(singles) > most:
+            singles = random.sample(singles, int(most))
         if len(self.hostile) < 2:
             return singles
-        random = Random(self.name)
         names = [random.sample(sorted(self.hostile), 2) for _ in range(pairs)]
         return [*singles, *({name: random.choice(self.hostile[name]) for name in some} for some in names)]
 
