@@ -29,6 +29,7 @@ benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/eigenpairs.py
 	$(BIN)/python benchmarks/dal.py
 	$(BIN)/python benchmarks/networks.py
+	$(BIN)/python benchmarks/memory.py
 
 clean:
 	rm -rf $(VENV) $(OUT)

@@ -6,6 +6,7 @@ python benchmarks/memory.py --objectives 40      fewer
 
 import argparse
 import gc
+import resource
 import weakref
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def use(seed: int) -> weakref.ref:
 def resident() -> float:
     """The process's memory in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / MEGABYTE
+    return pages * resource.getpagesize() / MEGABYTE
 
 
 if __name__ == "__main__":
