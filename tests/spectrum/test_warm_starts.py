@@ -103,10 +103,23 @@ def test_an_eigenvalue_that_rises_out_of_sight_is_found_at_once():
     assert again.products <= 10
 
 
+@pytest.mark.parametrize("axes", [1, 2, 4, 6])
+def test_a_rise_along_sums_and_differences_of_axes_is_found_as_often_as_any_other(axes):
+    random, found = np.random.default_rng(0), []
+    d = np.concatenate([[50, 40, 30, 20], random.uniform(0, 5, 796)])[:, None]
+    before = block_eigenpairs(lambda V: d * V, random.standard_normal((800, 4)), k=4, tol=1e-2)
+    for _ in range(50):
+        u = np.zeros((800, 1))
+        u[random.choice(np.arange(4, 800), axes, replace=False), 0] = random.choice([-1, 1], axes) / axes**0.5
+        eig = block_eigenpairs(lambda V, u=u: d * V + 100 * u * (u.T @ V), before, k=4, tol=1e-2)
+        found.append(eig.values[0] > 100)
+    assert np.mean(found) > 0.8
+
+
 def test_a_direction_that_was_lost_is_found_again_after_a_search_that_had_to_give_up():
     d = np.linspace(0, 1, 600)[:, None]
     eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 1)), k=1)
-    d[100:103] = [[10.0], [9.99], [9.98]]
+    d[100:103] = [[10.0], [9.9], [9.8]]
     given_up = block_eigenpairs(lambda V: d * V, eig, k=1, tol=1e-6, max_products=4)
     assert not given_up.converged
     np.testing.assert_allclose(block_eigenpairs(lambda V: d * V, given_up, k=1).values, 10, rtol=1e-3)

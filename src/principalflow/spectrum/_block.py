@@ -143,11 +143,11 @@ def solve(
     guards = _COLD_GUARDS if trail is None else _GUARDS
     wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - _GUARDS
     check_memory("k", wanted, guess)
-    signs = probe(counted.xp, guess)
-    beside = [signs] if also is None else [also, signs]
+    random = probe(counted.xp, guess)
+    beside = [random] if also is None else [also, random]
     block = counted.xp.concat([guess, counted.xp.stack(beside, axis=1)], axis=1)
     basis = Basis(counted, block, _room(wanted, guards))
-    along, probed = None if also is None else basis.times(also), basis.times(signs)
+    along, probed = None if also is None else basis.times(also), basis.times(random)
     if trail is None:
         basis.fill(wanted + guards)
         outside, wanted = Outside.unknown(size), k

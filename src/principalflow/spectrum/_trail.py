@@ -122,7 +122,10 @@ class Trail:
 
 
 def probe(xp: Any, example: Any) -> Any:
-    """Returns a unit vector of random signs, always the same, for columns like the example's."""
-    size = example.shape[0]
-    signs = 2 * np.random.default_rng(1977).integers(0, 2, size) - 1
-    return like(xp, signs / math.sqrt(size), example)
+    """Returns a random unit vector, always the same, for columns like the example's.
+
+    It meets each axis, and with signs of one size alone it would miss half of the sums and differences of two.
+    """
+    random, size = np.random.default_rng(1977), example.shape[0]
+    numbers = random.choice([-1, 1], size) * random.uniform(0.5, 1.5, size)
+    return like(xp, numbers / np.linalg.norm(numbers), example)
