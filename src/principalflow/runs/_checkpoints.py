@@ -137,8 +137,8 @@ def _numbers(name: str, value: Any) -> np.ndarray:
 def _own(folder: Path) -> list[str]:
     """Returns the names of this run's checkpoints, the newest last.
 
-    Where the record is missing, damaged, or names only what is gone, they are told by their look: older versions wrote
-    no record, and one may have been put back by hand.
+    Where the record is missing, damaged, or names only what is gone, whatever looks like a checkpoint counts: older
+    versions wrote no record, and one may have been put back by hand.
     """
     return [] if _recorded(folder) == [] else _written(folder) or _alike(folder)
 
