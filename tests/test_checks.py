@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from principalflow import _checks
+from principalflow._checks import PrecisionWarning
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,10 @@ def test_a_function_of_other_arguments_is_refused():
     assert _checks.function("loss", max, "params") is max  # which has no signature to show
     with pytest.raises(ValueError, match=r"loss must be a function of params and batch, got one that takes \(params\)"):
         _checks.function("loss", lambda params: 0, "params", "batch")
+
+
+@pytest.mark.parametrize(("dtype", "advised"), [("float32", True), ("float64", False)])
+def test_a_tolerance_beyond_the_precision_is_met_by_advice_where_there_is_any(dtype, advised):
+    with pytest.warns(PrecisionWarning, match=f"tol=1e-300 is finer than {dtype} resolves") as caught:
+        _checks.resolvable("tol", 1e-300, dtype)
+    assert ("jax_enable_x64" in str(caught[0].message)) == advised

@@ -1,6 +1,8 @@
 """The command line, in this process; what it computes is tested with the modules that it calls."""
 
 import json
+import sys
+import warnings
 
 import pytest
 from reproduce.cases import experiment
@@ -160,3 +162,11 @@ def test_a_failed_experiment_is_told_by_the_exit_code(counting, tmp_path):
 def test_the_experiments_can_be_listed(capsys):
     assert cli.main(["reproduce", "--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(pf.reproduce.EXPERIMENTS)
+
+
+def test_a_warning_is_a_sentence_without_a_line_of_source(tmp_path, capsys):
+    with warnings.catch_warnings(), cli._plain_warnings("train"):
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda *warning: sys.stderr.write(warnings.formatwarning(*warning))
+        warnings.warn("The run was damaged.", pf.runs.RunWarning, stacklevel=1)
+    assert capsys.readouterr().err == "principalflow train: The run was damaged.\n"

@@ -242,13 +242,12 @@ def resolvable(name: str, tolerance: float, dtype: Any) -> float:
     """Returns `tolerance`, or with a warning the finest that `dtype` resolves."""
     finest = resolution(dtype)
     if tolerance < finest:
-        warnings.warn(
-            f"{name}={tolerance:g} is finer than {jnp.dtype(dtype).name} resolves; {finest:.1e} is used instead. "
-            'For more, call jax.config.update("jax_enable_x64", True) before making any array, '
-            "and give float64 parameters.",
-            PrecisionWarning,
-            stacklevel=3,
-        )
+        dtype, advice = jnp.dtype(dtype), ""
+        if dtype != jnp.float64:
+            advice = ' For more, call jax.config.update("jax_enable_x64", True) before making any array, '
+            advice += "and give float64 parameters."
+        text = f"{name}={tolerance:g} is finer than {dtype.name} resolves; {finest:.1e} is used instead.{advice}"
+        warnings.warn(text, PrecisionWarning, stacklevel=3)
     return max(tolerance, finest)
 
 

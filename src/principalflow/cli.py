@@ -6,7 +6,9 @@ import inspect
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"principalflow has no command {name!r}.{did_you_mean(name, _COMMANDS)}\n\n{_help()}", file=sys.stderr)
         return 2
     try:
-        return _COMMANDS[name](arguments[1:])
+        with _plain_warnings(name):
+            return _COMMANDS[name](arguments[1:])
     except (ValueError, runs.RunError, OSError, ImportError) as error:
         print(f"principalflow {name}: {error}", file=sys.stderr)
         return 2
@@ -49,6 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = " The same command goes on where it was." if name in ("train", "reproduce") else ""
         print(f"principalflow {name}: interrupted.{again}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _plain_warnings(name: str) -> Iterator[None]:
+    """Has warnings printed as sentences, like errors, without the line of source that gave them."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"principalflow {name}: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def train(arguments: list[str]) -> int:

@@ -129,7 +129,8 @@ class Objective(eqx.Module):
         chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
         index = np.flatnonzero(np.concatenate(chosen))
         if not index.size:
-            raise ValueError(f"select must be true for at least one of {', '.join(paths)}; it is for none.")
+            named = ", ".join(path or "'' (the parameters are one array)" for path in paths)
+            raise ValueError(f"select must be true for at least one path, but it is for none of {named}.")
         return jnp.asarray(index)
 
     @property

@@ -271,7 +271,7 @@ def critical_point(
     as_flow(flow, SpectralFlow, FlippedDirection)
     values = _checks.inexact("lambdas", lambdas)
     if jnp.iscomplexobj(values) or values.ndim != 1 or not values.size:
-        raise ValueError(f"lambdas must be a vector of real numbers, got {values.dtype}{values.shape}.")
+        raise ValueError(f"lambdas must be a vector of one or more real numbers, got {values.dtype}{values.shape}.")
     _checks.finite("lambdas", values)
     eps = float(jnp.finfo(values.dtype).eps)
     tol = eps * max(10, values.size) if tol is None else _checks.fraction("tol", tol)

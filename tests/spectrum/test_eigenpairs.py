@@ -67,7 +67,9 @@ def test_select_takes_the_diagonal_block_of_a_layer():
 
 
 def test_select_that_selects_nothing_is_refused_with_the_paths():
-    with pytest.raises(ValueError, match=r"select must be true for at least one of \[0\]\[0\], .*; it is for none"):
+    with pytest.raises(
+        ValueError, match=r"select must be true for at least one path, but it is for none of \[0\]\[0\], "
+    ):
         top_eigenpairs(NETWORK, NETWORK.theta, k=1, select=lambda path: "convolution" in path)
 
 
@@ -110,3 +112,15 @@ def test_a_basis_beyond_memory_is_refused_beforehand(monkeypatch):
     objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(5000))
     with pytest.raises(ValueError, match=r"^k asks for 8524 vectors of 5000 numbers, which take 0.318 GiB .* 0.25 GiB"):
         pf.spectrum.top_eigenpairs(objective, objective.theta, k=1000)
+
+
+def test_a_selection_of_nothing_from_a_single_array_says_that_its_path_is_empty():
+    objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(3))
+    with pytest.raises(ValueError, match="none of '' \\(the parameters are one array\\)"):
+        objective.entries(lambda path: path == "w")
+
+
+def test_more_pairs_than_parameters_are_refused_by_name():
+    objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(3))
+    with pytest.raises(ValueError, match="k must be at most the number of parameters, 3, got 5000"):
+        pf.spectrum.top_eigenpairs(objective, objective.theta, k=5000)

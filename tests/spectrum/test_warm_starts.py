@@ -10,6 +10,7 @@ from cases import network, square_loss
 
 import principalflow as pf
 from principalflow.spectrum import block_eigenpairs
+from principalflow.spectrum._trail import probe
 
 TOL, EIGHTHS, FAMILIES = 1e-3, np.arange(1, 9) / 8, 10  # with ten groups of families: 800 warm solves
 KINDS = ("normal", "positive", "uniform", "outliers", "low rank")
@@ -30,6 +31,17 @@ def crossing(kind, size, random):
     """A + tB that commute, so that eigenvalues cross, and an eigenvector sees nothing of any other."""
     a, b = spectrum(kind, size, random), random.permutation(spectrum(kind, size, random))
     return lambda t: ((lambda V: (a + t * b)[:, None] * V), a + t * b)
+
+
+def rotated(kind, size, random):
+    """The same, of random eigenvectors."""
+    Q, at = np.linalg.qr(random.standard_normal((size, size)))[0], crossing(kind, size, random)
+
+    def turned(t):
+        product, true = at(t)
+        return (lambda V: Q @ product(Q.T @ V)), true
+
+    return turned
 
 
 def generic(kind, size, random):
@@ -64,7 +76,7 @@ def wrong_solves(family, seeds, times=EIGHTHS):
 
 
 @pytest.mark.parametrize("group", range(10))
-@pytest.mark.parametrize("family", [crossing, generic])
+@pytest.mark.parametrize("family", [crossing, rotated, generic])
 def test_no_warm_start_on_a_family_of_operators_is_wrong_and_called_converged(family, group):
     wrong, _ = wrong_solves(family, range(group * FAMILIES, (group + 1) * FAMILIES))
     assert wrong == []
@@ -108,12 +120,26 @@ def test_a_rise_along_sums_and_differences_of_axes_is_found_as_often_as_any_othe
     random, found = np.random.default_rng(0), []
     d = np.concatenate([[50, 40, 30, 20], random.uniform(0, 5, 796)])[:, None]
     before = block_eigenpairs(lambda V: d * V, random.standard_normal((800, 4)), k=4, tol=1e-2)
-    for _ in range(50):
+    for _ in range(200):
         u = np.zeros((800, 1))
         u[random.choice(np.arange(4, 800), axes, replace=False), 0] = random.choice([-1, 1], axes) / axes**0.5
         eig = block_eigenpairs(lambda V, u=u: d * V + 100 * u * (u.T @ V), before, k=4, tol=1e-2)
         found.append(eig.values[0] > 100)
     assert np.mean(found) > 0.8
+
+
+def test_a_rise_that_the_probe_does_not_meet_is_found_by_the_next_probe():
+    d = np.concatenate([[50, 40, 30, 20], np.random.default_rng(0).uniform(0, 5, 796)])[:, None]
+    eig = block_eigenpairs(lambda V: d * V, np.eye(800, 4), k=2)
+    unmet = np.zeros((800, 1))
+    p = probe(np, np.zeros((800, 1)), calls=0)
+    unmet[100:102, 0] = [p[101], -p[100]] / np.linalg.norm(p[100:102])
+    values = []
+    for _ in range(60):
+        eig = block_eigenpairs(lambda V: d * V + 100 * unmet * (unmet.T @ V), eig, k=2)
+        values.append(eig.values[0])
+    assert values[0] < 51
+    assert values[-1] > 99
 
 
 def test_a_direction_that_was_lost_is_found_again_after_a_search_that_had_to_give_up():

@@ -270,7 +270,7 @@ def test_how_far_a_run_is_is_said_where_no_bar_shows_it(tmp_path, monkeypatch, o
     ("change", "message"),
     [
         (dict(learning_rate=0.2), "learning_rate 0.1, and 0.2 was asked for"),
-        (dict(steps=10), "steps 20, and 10 was asked for"),
+        (dict(steps=10), "steps 20, and 10 was asked for.* longer, not shorter"),
         (dict(hidden=(7,)), "hidden"),
     ],
 )

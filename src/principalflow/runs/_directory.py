@@ -82,7 +82,7 @@ class Run:
         try:
             found = _checkpoints.restore(folder, self._metrics.objection, lambda text: warn(text, stacklevel=5))
         except ValueError as error:
-            raise RunError(f"{error}. Mend them, or remove them all to start anew.") from error
+            raise RunError(f"{error}. Restore what was changed, or remove all of {folder} to start anew.") from error
         self._metrics.go_back(found.arrays if found else {})
         _checkpoints.clear(folder, found)
         return found and (found.step, {n: array for n, array in found.arrays.items() if n not in _metrics.STATE})

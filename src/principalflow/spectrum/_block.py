@@ -121,7 +121,6 @@ def solve(
     That vector joins the basis, so its product serves the eigenpairs too.
     """
     k, tol = _checks.whole("k", k, least=1), _checks.tolerance("tol", tol)
-    max_products = _checks.whole("max_products", max_products, least=k)
     _checks.one_of("which", which, ("largest", "smallest"))
     cover = None if cover is None else _checks.real("cover", cover)
     _checks.function("product", product, "block")
@@ -129,6 +128,7 @@ def solve(
     if isinstance(guess, Eigenpairs):
         guess = guess.vectors if trail is None else trail.start
     _check_guess(guess, k, known=trail is not None)
+    max_products = _checks.whole("max_products", max_products, least=k)
     guess = guess.detach() if is_torch_array(guess) else guess
     tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
     request = _Request(k, tol, 1 if which == "largest" else -1, cover, max_products)
@@ -143,7 +143,7 @@ def solve(
     guards = _COLD_GUARDS if trail is None else _GUARDS
     wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - _GUARDS
     check_memory("k", wanted, guess)
-    random = probe(counted.xp, guess)
+    random = probe(counted.xp, guess, 0 if trail is None else trail.calls)
     beside = [random] if also is None else [also, random]
     block = counted.xp.concat([guess, counted.xp.stack(beside, axis=1)], axis=1)
     basis = Basis(counted, block, _room(wanted, guards))
@@ -206,12 +206,13 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
     """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough.
 
     Where something outside may have come beyond the k-th value, it is searched for: by so many more products with the
-    residual of the outermost guard, and until nothing moves any more.
+    residual of the outermost guard, and until nothing moves any more. A search that found something may have missed its
+    neighbour, so another follows, from elsewhere, until one finds nothing.
 
     Returns:
         The Ritz pairs, their vectors improved without a product, one a row, and what is now known of the outside.
     """
-    former, taken, searched = np.zeros(0), 0, False
+    former, taken, searched, least, fewest = np.zeros(0), 0, False, math.inf, 0
     while True:
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
@@ -220,7 +221,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
         steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
         if steps and not searched:
-            guards, searched = max(guards, _SEARCH_GUARDS), True
+            guards, searched, least = max(guards, _SEARCH_GUARDS), True, upwards[k - 1]
             if outside.change is not None and basis.extend(basis.xp.reshape(outside.change, (1, -1))):
                 continue
         width, furthest = min(k + guards, len(values)), upwards[-1]
@@ -232,17 +233,24 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
         # Where a spectrum has no gap, a Ritz value that rose by d in the m-th product will rise by some m d / 2 more.
         moved = len(former) != width or bool(np.any(np.abs(values - former) * max(taken, 1) > tolerances))
-        searching = steps > 0 and (taken < steps or moved)
-        converged, former = bool(np.all(excess <= 1)) and not searching, values
+        searching = steps > 0 and (taken < max(steps, fewest) or moved)
+        settled, former = bool(np.all(excess <= 1)) and not searching, values
+        again = settled and steps > 0 and upwards[k - 1] > least + request.tol * scale
+        converged = settled and not again
         if converged or basis.product.products >= request.max_products:
             break
         extension = max(2, width // 4)  # one is as thrifty in products, more use the machine better
         worst = np.argsort(-excess)[:extension]
-        chosen = np.union1d(worst[excess[worst] > 1], [width - 1] if searching else []).astype(int)
-        if basis.room < len(chosen):
+        chosen = np.union1d(worst[excess[worst] > 1], [width - 1] if searching or again else []).astype(int)
+        W = rows(basis.xp, R, chosen)
+        if again:
+            least, taken, fewest = upwards[k - 1], 0, outside.whole_search
+            random = np.random.default_rng(basis.product.products)
+            W = basis.xp.concat([W, basis.like(random.standard_normal((1, basis.size)))], axis=0)
+        if basis.room < len(W):
             basis.restart(Y[:, : 2 * width])  # with the block alone, what was learnt would be forgotten
             block = np.eye(len(basis.T), width)  # the first vectors of the basis now
-        if not basis.extend(rows(basis.xp, R, chosen)):
+        if not basis.extend(W):
             converged = bool(np.all(excess <= 1))  # nothing lies outside
             break
         taken += 1

@@ -9,10 +9,12 @@ import numpy as np
 
 from principalflow.spectrum._basis import Basis, like, norms, orthonormal
 
-# A search finds directions that the probe meets by a tenth or more of what is to be expected.
-_UNLUCKY = 10
+# A search finds directions that the probe meets by a thirtieth or more of what is to be expected.
+_UNLUCKY = 30
 # What a search may cost, in those that start from nothing.
 _MOST_SEARCHES = 10
+# So many calls use one probe. Then a new one starts a search: what the old one hardly met doesn't stay unseen.
+_PROBE_CALLS = 50
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Trail:
             moved since the call before.
         found: The vectors that were found, orthonormal.
         probed: The operator times the probe, (D,), at the last search.
-        seen: `level` and `other_end` of what is outside.
+        seen: `level` and `other_end` of what is outside, and how many calls there were before this one.
     """
 
     start: Any
@@ -94,7 +96,7 @@ class Trail:
 
     def __post_init__(self):
         (size, _), seen = self.found.shape, np.shape(self.seen)
-        if self.start.shape != self.found.shape or self.probed.shape != (size,) or seen != (2,):
+        if self.start.shape != self.found.shape or self.probed.shape != (size,) or seen != (3,):
             raise ValueError(f"trail must be one that a call returned, got arrays that don't fit {size} numbers.")
 
     @classmethod
@@ -104,16 +106,24 @@ class Trail:
         if former is not None:
             start = 2 * found - former.found @ (xp.matrix_transpose(former.found) @ found)
         probed = probed if former is None or outside.searched else former.probed
-        return cls(start, found, probed, np.array([outside.level, outside.other_end]))
+        calls = 0 if former is None else former.calls
+        return cls(start, found, probed, np.array([outside.level, outside.other_end, calls]))
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were up to this trail's, since the one that started from nothing."""
+        return int(self.seen[2]) + 1
 
     def outside(self, basis: Basis, probed: Any) -> Outside:
         """Returns what is known of the spectrum outside, where the operator times the probe is now `probed`."""
         unknown = Outside.unknown(basis.size)
+        if self.calls % _PROBE_CALLS == 0:  # the probe is a new one
+            return unknown
         change = basis.beyond(probed - self.probed)
         stirred = math.sqrt(basis.size) * float(norms(basis.xp, change[None])[0])
         if not math.isfinite(stirred):  # the operator overflows
             return unknown
-        level, other_end = (float(value) for value in self.seen)
+        level, other_end = (float(value) for value in self.seen[:2])
         return replace(unknown, level=level, other_end=other_end, change=change, stirred=stirred)
 
     def map(self, change: Callable[[Any], Any]) -> "Trail":
@@ -121,11 +131,11 @@ class Trail:
         return Trail(change(self.start), change(self.found), change(self.probed), self.seen)
 
 
-def probe(xp: Any, example: Any) -> Any:
-    """Returns a random unit vector, always the same, for columns like the example's.
+def probe(xp: Any, example: Any, calls: int) -> Any:
+    """Returns a random unit vector for columns like the example's, the same for many calls.
 
     It meets each axis, and with signs of one size alone it would miss half of the sums and differences of two.
     """
-    random, size = np.random.default_rng(1977), example.shape[0]
-    numbers = random.choice([-1, 1], size) * random.uniform(0.5, 1.5, size)
+    random, size = np.random.default_rng(calls // _PROBE_CALLS), example.shape[0]
+    numbers = random.choice([-1, 1], size) * random.uniform(0.2, 1.8, size)
     return like(xp, numbers / np.linalg.norm(numbers), example)

@@ -183,9 +183,10 @@ def _finished(path: Path, o: Options) -> str | None:
     shorter = not isinstance(stored["steps"], int) or o.steps < stored["steps"]
     if others := [name for name in differing if name not in changeable or shorter]:
         name = others[0]
+        advice = " A run can be made longer, not shorter." if name == "steps" and name in changeable else ""
         raise runs.RunError(
             f"{path} is a run with {name} {stored.get(name)!r}, and {wanted[name]!r} was asked for: "
-            "choose another folder, or remove it."
+            f"choose another folder, or remove it.{advice}"
         )
     status = read_status(path)
     if status["status"] == "running":
