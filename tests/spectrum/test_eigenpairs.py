@@ -67,9 +67,8 @@ def test_select_takes_the_diagonal_block_of_a_layer():
 
 
 def test_select_that_selects_nothing_is_refused_with_the_paths():
-    with pytest.raises(
-        ValueError, match=r"select must be true for at least one path, but it is for none of \[0\]\[0\], "
-    ):
+    message = r"select must be true for at least one path, but it is for none of \[0\]\[0\], "
+    with pytest.raises(ValueError, match=message):
         top_eigenpairs(NETWORK, NETWORK.theta, k=1, select=lambda path: "convolution" in path)
 
 

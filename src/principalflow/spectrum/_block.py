@@ -221,9 +221,11 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
         steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
         if steps and not searched:
-            guards, searched, least = max(guards, _SEARCH_GUARDS), True, upwards[k - 1]
-            if outside.change is not None and basis.extend(basis.xp.reshape(outside.change, (1, -1))):
-                continue
+            guards, searched = max(guards, _SEARCH_GUARDS), True
+            if outside.change is not None:
+                least = upwards[k - 1]
+                if basis.extend(basis.xp.reshape(outside.change, (1, -1))):
+                    continue
         width, furthest = min(k + guards, len(values)), upwards[-1]
         values, block = values[:width], Y[:, :width]
         tolerances = _tolerances(values, k, request.tol * scale, scale)
