@@ -212,7 +212,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
     Returns:
         The Ritz pairs, their vectors improved without a product, one a row, and what is now known of the outside.
     """
-    former, taken, searched, least, fewest = np.zeros(0), 0, False, math.inf, 0
+    former, taken, searched, known, fewest = np.zeros(0), 0, False, 0, 0
     while True:
         values, Y = _eigh(basis.T, request.sign, basis.eps)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
@@ -223,7 +223,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         if steps and not searched:
             guards, searched = max(guards, _SEARCH_GUARDS), True
             if outside.change is not None:
-                least = upwards[k - 1]
+                known = len(basis.T)
                 if basis.extend(basis.xp.reshape(outside.change, (1, -1))):
                     continue
         width, furthest = min(k + guards, len(values)), upwards[-1]
@@ -237,7 +237,8 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         moved = len(former) != width or bool(np.any(np.abs(values - former) * max(taken, 1) > tolerances))
         searching = steps > 0 and (taken < max(steps, fewest) or moved)
         settled, former = bool(np.all(excess <= 1)) and not searching, values
-        again = settled and steps > 0 and upwards[k - 1] > least + request.tol * scale
+        # Whether one of the k lies mostly outside of what was known before the search.
+        again = settled and steps > 0 and known > 0 and bool(np.any(np.sum(Y[:known, :k] ** 2, axis=0) < 0.5))
         converged = settled and not again
         if converged or basis.product.products >= request.max_products:
             break
@@ -246,12 +247,13 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         chosen = np.union1d(worst[excess[worst] > 1], [width - 1] if searching or again else []).astype(int)
         W = rows(basis.xp, R, chosen)
         if again:
-            least, taken, fewest = upwards[k - 1], 0, outside.whole_search
+            known, taken, fewest = len(basis.T), 0, outside.whole_search
             random = np.random.default_rng(basis.product.products)
             W = basis.xp.concat([W, basis.like(random.standard_normal((1, basis.size)))], axis=0)
         if basis.room < len(W):
             basis.restart(Y[:, : 2 * width])  # with the block alone, what was learnt would be forgotten
             block = np.eye(len(basis.T), width)  # the first vectors of the basis now
+            known = min(known, width)
         if not basis.extend(W):
             converged = bool(np.all(excess <= 1))  # nothing lies outside
             break
