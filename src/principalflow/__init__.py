@@ -18,6 +18,7 @@ from principalflow import (
 )
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
+from principalflow._version import __version__
 from principalflow.descent import Path, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
@@ -27,8 +28,6 @@ from principalflow.record import Record
 
 if TYPE_CHECKING:
     from principalflow import reproduce
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DALState",

@@ -21,8 +21,9 @@ try:
 except ImportError:
     sys.exit("The command line needs more than the library: pip install 'principalflow[reproduce]'.")
 
-from principalflow import __version__, data, report, reproduce, runs, training
+from principalflow import data, report, reproduce, runs, training
 from principalflow._checks import did_you_mean, renamed
+from principalflow._version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from scipy.spatial import KDTree
 
+from principalflow._version import __version__
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
 from principalflow.runs._files import write_json
 
@@ -167,8 +168,6 @@ def number(value: float) -> float | str:
 
 def this_code() -> dict[str, str]:
     """Returns what a result depends on besides its settings: the version, and a digest of the package's code."""
-    from principalflow import __version__
-
     return {"version": __version__, "code": _CODE}
 
 
