@@ -18,11 +18,11 @@ from principalflow import (
 )
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
-from principalflow._version import __version__
+from principalflow._version import __version__ as __version__
 from principalflow.descent import Path, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
-from principalflow.monitor import Monitor
+from principalflow.monitor import Event, Monitor
 from principalflow.objective import Objective
 from principalflow.record import Record
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DALState",
+    "Event",
     "Monitor",
     "NonFiniteError",
     "Objective",

@@ -81,9 +81,8 @@ def positions(index: Any, samples: int) -> Any:
         array = np.asarray(_checks.array_of_numbers("index", index))
         within = bool(array.size and array.min() >= 0 and array.max() < samples)
     if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer) or not array.size or not within:
-        raise ValueError(
-            f"index must be a vector of whole numbers from 0 to {samples - 1}, at least one, got {_checks.shown(index)}."
-        )
+        needed = f"a vector of whole numbers from 0 to {samples - 1}, at least one"
+        raise ValueError(f"index must be {needed}, got {_checks.shown(index)}.")
     return array
 
 
