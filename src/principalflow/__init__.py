@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `principalflow.reproduce` when it is asked for: it needs pandas and matplotlib, the rest doesn't."""
+    """Imports `principalflow.reproduce` when it is asked for: it needs matplotlib and pyarrow, the rest doesn't."""
     if name == "reproduce":
         import principalflow.reproduce
 

@@ -2,7 +2,6 @@
 
 try:
     import matplotlib  # noqa: F401
-    import pandas  # noqa: F401
     import pyarrow  # noqa: F401
 except ImportError as error:
     raise ImportError(f"principalflow.reproduce needs {error.name}: pip install 'principalflow[reproduce]'.") from error
