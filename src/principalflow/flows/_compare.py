@@ -45,10 +45,10 @@ def compare(
         kinds: Which kinds of error to compute.
 
     Returns:
-        One row per flow, step and kind of error, as a pandas DataFrame: `flow`, `step`, `kind`, `error`, `relative_error`
-        (over the length of descent's step; below `rtol` it is the solver's own), `evaluations` (of the field, for this
-        step), `status`. Where descent or the flow ended early the error is NaN, and where descent doesn't move the relative
-        error; `status` says why.
+        One row per flow, step and kind of error, as a pandas DataFrame: `flow`, `step`, `kind`, `error`,
+        `relative_error` (over the length of descent's step; below `rtol` it is the solver's own), `evaluations` (of
+        the field, for this step), `status`. Where descent or the flow ended early the error is NaN, and where descent
+        doesn't move the relative error; `status` says why.
 
     Raises:
         ValueError: As `descend` and `integrate` do, for what are no flows, two flows of one name, or unknown kinds.
