@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from principalflow import data as datasets
 from principalflow import models
-from principalflow._checks import NonFiniteError
+from principalflow._checks import NonFiniteError, chosen_precision
 from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
 from principalflow.record import Record
@@ -70,6 +70,7 @@ class Training:
         """Makes it, where it isn't there already."""
         trained(self)
 
+    @chosen_precision()
     def objective(self) -> Objective:
         """Returns the loss; its `theta` is the start."""
         dataset = datasets.load(self.data, self.samples, test_samples=0)
