@@ -81,9 +81,8 @@ def norm(tree: PyTree) -> Array:
         unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
         return unit * optax.tree.norm(jax.tree.map(lambda u: u / unit, tree))
 
-    return if_(
-        (length > 1e-15) & (length < jnp.inf), lambda: length, rescaled
-    )  # the squares of single precision are fine
+    squares_are_fine = (length > 1e-15) & (length < jnp.inf)  # of single precision
+    return if_(squares_are_fine, lambda: length, rescaled)
 
 
 def wide(tree: PyTree) -> Any:
