@@ -38,6 +38,10 @@ class Batched(Protocol):
         """Returns the mean loss over a batch."""
         ...
 
+    def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
+        """Returns the gradient and the function that multiplies vectors by the Hessian."""
+        ...
+
 
 @compiled
 def value(loss: Batched, theta: Vector) -> Inexact[Array, ""]:
@@ -76,6 +80,12 @@ def third(loss: Batched, theta: Vector, u: Vector | Block, v: Vector | Block) ->
     return _mean(loss, contracted)
 
 
+@compiled
+def hessian(loss: Batched, theta: Vector) -> Inexact[Array, "D D"]:
+    """Returns the dense Hessian."""
+    return dense(loss.linearize(theta)[1], theta.size, theta.dtype)
+
+
 def times(product: Callable[[Vector], Vector], theta: Vector, v: _checks.Numbers) -> Vector:
     """Returns the linearised gradient along a vector of the size of theta, of whatever floating dtype."""
     v = _checks.inexact("v", v, theta.dtype)
@@ -85,6 +95,15 @@ def times(product: Callable[[Vector], Vector], theta: Vector, v: _checks.Numbers
         if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
             return lax.complex(*(product(part.astype(theta.dtype)) for part in (v.real, v.imag)))
         return product(v.astype(theta.dtype))
+
+
+def differentiable(value: Callable, gradient: Callable, hvp: Callable) -> Callable[[Vector], Inexact[Array, ""]]:
+    """Returns a loss as a function whose first and second derivatives in JAX are the given ones."""
+    slope = jax.custom_jvp(gradient)
+    slope.defjvp(lambda at, along: (slope(*at), hvp(*at, *along)))
+    loss = jax.custom_jvp(value)
+    loss.defjvp(lambda at, along: (loss(*at), slope(*at) @ along[0]))
+    return loss
 
 
 def dense(product: Callable[[Vector], Vector], size: int, dtype: Any) -> Inexact[Array, "d d"]:

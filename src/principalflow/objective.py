@@ -6,13 +6,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
 from principalflow import _checks, _derivatives, _loss, _pytrees
-from principalflow._compiled import Programs, compiled, hashable
-from principalflow._derivatives import Block, Vector, dense
+from principalflow._compiled import Programs, hashable
+from principalflow._derivatives import Block, Vector
 
 
 class Objective(eqx.Module):
@@ -82,7 +81,7 @@ class Objective(eqx.Module):
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = _checks.flag("holomorphic", holomorphic)
         if self.in_chunks:
-            _refuse_chunks(params)
+            _pytrees.refuse_chunks(params)
         self._check_scalar_loss()
         _checks.double_if_enabled("params", self.theta.dtype, stacklevel=5)  # past equinox
 
@@ -124,15 +123,7 @@ class Objective(eqx.Module):
             >>> objective.entries(lambda path: path == "['b']")
             Array([1, 2], dtype=int64)
         """
-        _checks.function("select", select, "path")
-        leaves, _ = jax.tree_util.tree_flatten_with_path(self._unravel(self.theta))
-        paths = [jax.tree_util.keystr(path) for path, _ in leaves]
-        chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
-        index = np.flatnonzero(np.concatenate(chosen))
-        if not index.size:
-            named = ", ".join(path or "'' (the parameters are one array)" for path in paths)
-            raise ValueError(f"select must be true for at least one path, but it is for none of {named}.")
-        return jnp.asarray(index)
+        return jnp.asarray(_pytrees.entries(self._unravel(self.theta), select))
 
     @property
     def samples(self) -> int | None:
@@ -213,7 +204,7 @@ class Objective(eqx.Module):
         size = theta.size
         _checks.fits("theta", 2 * size**2 * theta.itemsize, f"a Hessian and an identity of {size} x {size} numbers")
         with _loss.needs("loss", _loss.PRODUCTS):
-            return _hessian(self, theta)
+            return _derivatives.hessian(self, theta)
 
     def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
@@ -277,11 +268,7 @@ class Objective(eqx.Module):
         """
         if not self.in_chunks:
             return self.value
-        gradient = jax.custom_jvp(self.gradient)
-        gradient.defjvp(lambda at, along: (gradient(*at), self.hvp(*at, *along)))
-        value = jax.custom_jvp(self.value)
-        value.defjvp(lambda at, along: (value(*at), gradient(*at) @ along[0]))
-        return value
+        return _derivatives.differentiable(self.value, self.gradient, self.hvp)
 
     def over(self, data: PyTree) -> "Objective":
         """Returns the same loss over other samples, such as those for testing.
@@ -310,7 +297,7 @@ class Objective(eqx.Module):
     def _with(self, data: PyTree) -> "Objective":
         other = eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
         if other.in_chunks:
-            _refuse_chunks(self._rest)
+            _pytrees.refuse_chunks(self._rest)
         return other
 
     def flat(self, name: str, theta: _checks.Numbers) -> Vector:
@@ -376,14 +363,3 @@ def checked_theta(objective: Objective, theta: _checks.Numbers, half: bool = Tru
         _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     return theta
-
-
-@compiled
-def _hessian(objective: Objective, theta: Vector) -> Inexact[Array, "D D"]:
-    return dense(objective.linearize(theta)[1], theta.size, theta.dtype)
-
-
-def _refuse_chunks(params: PyTree) -> None:
-    leaves = jax.tree.leaves(params, is_leaf=lambda node: hasattr(node, "why_whole_batch"))
-    for why in [leaf.why_whole_batch for leaf in leaves if hasattr(leaf, "why_whole_batch")]:
-        raise ValueError(f"chunk must be None for these params: {why}")
