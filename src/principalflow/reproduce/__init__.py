@@ -8,8 +8,9 @@ except ImportError as error:
 
 from principalflow.reproduce._catalogue import EXPERIMENTS
 from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Profile
+from principalflow.reproduce._folder import CLAIMS, clean, collect
 from principalflow.reproduce._result import Result
-from principalflow.reproduce._run import CLAIMS, collect, run, run_all
+from principalflow.reproduce._run import run, run_all
 
 __all__ = [
     "CLAIMS",
@@ -19,6 +20,7 @@ __all__ = [
     "Experiment",
     "Profile",
     "Result",
+    "clean",
     "collect",
     "run",
     "run_all",

@@ -1,7 +1,6 @@
 """What came out of an experiment, and its folder: tables, figure, and result.json."""
 
 import dataclasses
-import hashlib
 import io
 import json
 import math
@@ -10,7 +9,6 @@ import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -21,8 +19,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from scipy.spatial import KDTree
 
-from principalflow._version import __version__
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
+from principalflow.reproduce._stamp import stamp
 from principalflow.runs._files import write_json
 
 FIGURE = "figure.png"
@@ -45,7 +43,7 @@ class Result:
         seconds: How long it took.
         error: Why it failed, as Python's traceback; empty if it didn't.
         folder: Where it is saved; None if it isn't.
-        made_by: The version, and a digest of the package's code.
+        made_by: The versions and the experiment's schema that it was made by; by default those of this process.
     """
 
     experiment: Experiment = field(repr=False)
@@ -56,7 +54,11 @@ class Result:
     seconds: float
     error: str = ""
     folder: Path | None = None
-    made_by: Mapping[str, str] = field(default_factory=lambda: this_code())
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.made_by:
+            object.__setattr__(self, "made_by", stamp(self.experiment.schema))
 
     @property
     def besides(self) -> str:
@@ -111,16 +113,18 @@ class Result:
         }
 
 
-def load(out: Path, experiment: Experiment, profile: Profile, by_any_code: bool = False) -> tuple[Result | None, str]:
-    """Returns what is saved of an experiment; or None, and why it can't be used, empty where nothing is saved."""
+def load(out: Path, experiment: Experiment, profile: Profile, outdated: bool = False) -> tuple[Result | None, str]:
+    """Returns what is saved of an experiment; or None, and why it can't be used, empty where nothing is saved.
+
+    What other versions or another schema made is outdated, and taken only if asked for.
+    """
     folder = out / profile / experiment.id
     if not folder.exists():
         return None, ""
     try:
-        content = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
-        differing = [name for name, value in this_code().items() if content[name] != value]
-        if differing and not by_any_code:
-            return None, f"what is saved was made by another {differing[0]} of principalflow"
+        content = _content_of(folder)
+        if not outdated and (why := _outdated(content, experiment)):
+            return None, why
         return _read(folder, content, experiment, profile), ""
     except (KeyError, TypeError, ValueError, OSError) as error:
         return None, f"what is saved can't be read: {type(error).__name__} {error}"
@@ -136,8 +140,32 @@ def _read(folder: Path, content: dict[str, Any], experiment: Experiment, profile
         seconds=content["seconds"],
         error=content["error"],
         folder=folder,
-        made_by={name: content[name] for name in this_code()},
+        made_by={name: content[name] for name in stamp(experiment.schema) if name in content},
     )
+
+
+def is_outdated(out: Path, experiment: Experiment, profile: Profile) -> bool:
+    """Whether what is saved of an experiment was made by other versions or another schema."""
+    try:
+        return bool(_outdated(_content_of(out / profile / experiment.id), experiment))
+    except (ValueError, OSError):  # nothing is there, or it can't be told
+        return False
+
+
+def _content_of(folder: Path) -> dict[str, Any]:
+    content = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or "version" not in content:
+        raise ValueError(f"{_RESULT} has no version")
+    return content
+
+
+def _outdated(content: Mapping[str, Any], experiment: Experiment) -> str:
+    """Returns by what it was made, in words, if by something else than what there is now."""
+    for name, now in stamp(experiment.schema).items():
+        if content.get(name) != now:
+            what = {"version": "principalflow", "schema": "the experiment's schema"}.get(name, name)
+            return f"what is saved was made by {what} {content.get(name, 'unknown')}, and this is {now}"
+    return ""
 
 
 def _claim(content: Mapping[str, Any]) -> Claim:
@@ -164,20 +192,6 @@ def _save_figure(figure: Figure, path: Path) -> None:
 def number(value: float) -> float | str:
     """Returns a number as JSON can hold it: "inf" and "nan" are text."""
     return value if math.isfinite(value) else str(value)
-
-
-def this_code() -> dict[str, str]:
-    """Returns what a result depends on besides its settings: the version, and a digest of the package's code."""
-    return {"version": __version__, "code": _CODE}
-
-
-def _digest() -> str:
-    package = Path(str(resources.files("principalflow")))
-    files = sorted(package.rglob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-
-
-_CODE = _digest()  # of the files as they are when the package is imported: they may be edited while it runs
 
 
 def _typed(kind: Any, value: Any) -> Any:
