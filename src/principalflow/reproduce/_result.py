@@ -4,8 +4,6 @@ import dataclasses
 import io
 import json
 import math
-import os
-import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +11,11 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import jax
-import numpy as np
 import pandas
 from matplotlib.figure import Figure
 from PIL import Image
-from scipy.spatial import KDTree
 
+from principalflow._atomic import whole
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
 from principalflow.reproduce._stamp import stamp
 from principalflow.runs._files import write_json
@@ -26,7 +23,6 @@ from principalflow.runs._files import write_json
 FIGURE = "figure.png"
 _RESULT = "result.json"
 DPI = 150
-_EXACT_COLOURS = 96  # of the 256 of a saved figure
 _LETTERS_PER_INCH = 11  # of small print
 
 
@@ -82,19 +78,14 @@ class Result:
     def save(self, out: Path) -> "Result":
         """Returns the result, saved below `out` as a whole; what was there before is replaced."""
         folder = out / self.profile / self.experiment.id
-        unfinished = folder.with_name(f".{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # a killed process may have left it
-        unfinished.mkdir(parents=True)
-        try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with whole(folder, f".{folder.name}.unfinished") as unfinished:
+            unfinished.mkdir()
             for name, table in self.tables.items():
                 table.to_parquet(unfinished / f"{name}.parquet")
             if not self.error:
                 _save_figure(self.draw(), unfinished / FIGURE)
             write_json(unfinished / _RESULT, self._content())
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(unfinished, folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
         return dataclasses.replace(self, folder=folder)
 
     def _content(self) -> dict[str, Any]:
@@ -174,19 +165,12 @@ def _claim(content: Mapping[str, Any]) -> Claim:
 
 
 def _save_figure(figure: Figure, path: Path) -> None:
-    """Saves with 256 colours, in a third of the space: the most frequent ones, and others from all over the cube."""
+    """Saves with 256 colours, in a third of the space."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=DPI)
     image = Image.open(drawn).convert("RGB")
-    packed = np.asarray(image) @ np.array([1 << 16, 1 << 8, 1])
-    found, place, count = np.unique(packed, return_inverse=True, return_counts=True)
-    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    others = np.array(image.quantize(256 - _EXACT_COLOURS, Image.Quantize.FASTOCTREE).getpalette()).reshape(-1, 3)
-    palette = np.concatenate([colours[np.argsort(-count)[:_EXACT_COLOURS]], others])[:256].astype(np.uint8)
-    _, nearest = KDTree(palette).query(colours)
-    saved = Image.fromarray(np.asarray(nearest, np.uint8)[place.reshape(packed.shape)])
-    saved.putpalette(palette.tobytes())
-    saved.save(path, optimize=True)
+    # A median cut would give most colours to the smoothing of letters.
+    image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def number(value: float) -> float | str:

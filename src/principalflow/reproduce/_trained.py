@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from principalflow import data as datasets
 from principalflow import models
+from principalflow._atomic import whole
 from principalflow._checks import NonFiniteError, chosen_precision
 from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
@@ -155,6 +156,5 @@ def descended(training: Training, objective: Objective, theta: Vector | NDArray)
 
 
 def _save(file: Path, arrays: dict[str, NDArray]) -> None:
-    unfinished = file.with_name(f".{file.stem}.{os.getpid()}.npz")
-    np.savez(unfinished, **arrays)  # pyright: ignore[reportArgumentType]
-    os.replace(unfinished, file)
+    with whole(file, f".{file.stem}.{os.getpid()}.npz") as unfinished:  # several processes may make it at once
+        np.savez(unfinished, **arrays)  # pyright: ignore[reportArgumentType]
