@@ -27,9 +27,8 @@ def test_a_folder_takes_the_place_of_another(tmp_path):
 def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), whole(path, "file.tmp") as unfinished:
-        unfinished.write_text("half of the n")
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -49,3 +48,9 @@ def test_a_finished_file_is_put_in_the_place_of_another(tmp_path):
     put(tmp_path / "part", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "new"
     assert not (tmp_path / "part").exists()
+
+
+def _interrupted(path):
+    with whole(path, "file.tmp") as unfinished:
+        unfinished.write_text("half of the n")
+        raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from reproduce.cases import experiment, replace_catalogue
 
 from principalflow import reproduce
-from principalflow.reproduce import _dal, _processes, _trained
+from principalflow.reproduce import _dal_settings, _processes, _trained
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.reproduce._trained import Training, trained
 from principalflow.training import Options, _steps
@@ -120,7 +120,7 @@ def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monke
     sweep = Sweep(options)
     _processes._train(pickle.loads(pickle.dumps(sweep)), "quick", tmp_path)  # as in another process
     monkeypatch.setattr(_steps, "advance", None)
-    waiting = [(reproduce.EXPERIMENTS["dal-per-parameter"], _dal.Config((sweep,)))]
+    waiting = [(reproduce.EXPERIMENTS["dal-per-parameter"], _dal_settings.Config((sweep,)))]
     assert _processes._trainings(2 * waiting) == [sweep]
     (result,) = _processes.results(waiting, "quick", tmp_path, 2, None, lambda sentence: None)
     assert result.error == ""
