@@ -1,20 +1,19 @@
 """Data and networks that benchmarks share; the networks in JAX and, with the same parameters, in PyTorch.
 
-Set PRINCIPALFLOW_DATA to a folder with mnist/train-images-idx3-ubyte.gz and labels, and cifar10/data_batch_1.bin.gz
-(and for tests mnist/t10k-..., cifar10/test_batch.bin.gz); random bytes stand in for a file that isn't there.
+MNIST and CIFAR-10 are those of `principalflow.data`: in the folder PRINCIPALFLOW_DATA, or downloaded.
 """
 
-import gzip
-import os
+import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-STAND_IN = "random stand-in"
+from principalflow import data
+
+Part = Literal["train", "test"]
 
 
 class Data(NamedTuple):
@@ -23,30 +22,25 @@ class Data(NamedTuple):
     source: str
 
 
-def mnist(samples: int, part: str = "train") -> Data:
-    pixels, source = stored(f"mnist/{part}-images-idx3-ubyte.gz", 16, (samples, 784))
-    labels, _ = stored(f"mnist/{part}-labels-idx1-ubyte.gz", 8, (samples,))
-    return scaled(pixels, labels, source)
+def mnist(samples: int, part: Part = "train") -> Data:
+    inputs, labels, source = loaded("mnist", samples, part)
+    return Data(inputs.reshape(samples, -1), labels, source)
 
 
-def cifar10(samples: int, part: str = "data_batch_1") -> Data:
+def cifar10(samples: int, part: Part = "train") -> Data:
     """Halved to 16 x 16, since second derivatives of convolutions are slow on CPUs."""
-    records, source = stored(f"cifar10/{part}.bin.gz", 0, (samples, 3073))
-    pixels = records[:, 1:].reshape(-1, 3, 16, 2, 16, 2).mean((3, 5)).transpose(0, 2, 3, 1)
-    return scaled(pixels, records[:, 0], source)
+    inputs, labels, source = loaded("cifar10", samples, part)
+    return Data(inputs.reshape(-1, 16, 2, 16, 2, 3).mean((2, 4)), labels, source)
 
 
-def stored(name: str, start: int, shape: tuple[int, ...]) -> tuple[np.ndarray, str]:
-    """Returns bytes of a file, and whether they are that file's."""
-    path, size = Path(os.environ.get("PRINCIPALFLOW_DATA", "")) / name, int(np.prod(shape))
-    if not path.exists():
-        return np.random.default_rng(size).integers(0, 256, shape, np.uint8), STAND_IN
-    with gzip.open(path) as file:
-        return np.frombuffer(file.read(start + size)[start:], np.uint8).reshape(shape), name
-
-
-def scaled(pixels: np.ndarray, labels: np.ndarray, source: str) -> Data:
-    return Data(np.ascontiguousarray(pixels, np.float32) / 255, labels.astype(np.int64) % 10, source)
+def loaded(name: str, samples: int, part: Part) -> Data:
+    """Returns images with pixels from 0 to 1; ends with a sentence where there are none."""
+    try:
+        found = data.load(name, samples if part == "train" else 1, samples if part == "test" else 0, standardize=False)
+    except data.DataError as error:
+        sys.exit(f"This benchmark needs {name}: {error}")
+    inputs, labels = (found.inputs, found.labels) if part == "train" else (found.test_inputs, found.test_labels)
+    return Data(np.asarray(inputs), np.asarray(labels), f"{name}, {part}")
 
 
 class Network(NamedTuple):

@@ -16,8 +16,7 @@ all training samples, and of the parameters that a user would evaluate: for Sche
 counts 1, an exact product 2, a second gradient 1. A run has diverged if a loss isn't finite or the last one is above
 the first; that is a result too.
 
-PRINCIPALFLOW_DATA is the folder with MNIST and CIFAR-10, see _problems.py. Without it random bytes have the same cost,
-and are left out of the comparison.
+PRINCIPALFLOW_DATA is the folder with MNIST and CIFAR-10, see _problems.py.
 """
 
 import argparse
@@ -37,13 +36,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _problems import CANCER_MLP, DIGITS_MLP, MLP, STAND_IN, VGG, Data, Network, cifar10, mnist
+from _problems import CANCER_MLP, DIGITS_MLP, MLP, VGG, Data, Network, cifar10, mnist
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import principalflow as pf
 
 MISSING = "not installed"
-NO_DATA = "no data"
 
 
 def main() -> None:
@@ -287,9 +285,6 @@ TORCH_CONTENDERS = {
 def comparison(seeds: int, scale: float) -> tuple[dict, list]:
     figures, claims = {}, []
     for problem in problems(scale):
-        if STAND_IN in (problem.train.source, problem.test.source):
-            figures[problem.name] = NO_DATA
-            continue
         runs, missing = run_all(problem, range(seeds))
         rows = {name: summary(of_seeds, gradients) for name, (of_seeds, gradients) in runs.items()}
         report(f"{problem.name}, the sweeps")
@@ -318,8 +313,8 @@ def problems(scale: float) -> list[Problem]:
         Problem("digits", DIGITS_MLP, *digits, steps(500)),
         Problem("digits, batches of 64", DIGITS_MLP, *digits, steps(1000), batch=64),
         Problem("breast cancer, batches of 16", CANCER_MLP, *cancer, steps(400), batch=16),
-        Problem("mnist", MLP, mnist(5000), mnist(2000, "t10k"), steps(150)),
-        Problem("cifar10", VGG, cifar10(1000), cifar10(1000, "test_batch"), steps(50)),
+        Problem("mnist", MLP, mnist(5000), mnist(2000, "test"), steps(150)),
+        Problem("cifar10", VGG, cifar10(1000), cifar10(1000, "test"), steps(50)),
     ]
 
 
@@ -518,9 +513,6 @@ def print_tables(figures: dict) -> None:
                 print_row(f"{framework} {name}", row.values())
         print()
     for problem, section in figures.get("comparison", {}).items():
-        if section == NO_DATA:
-            print(f"{problem}: {NO_DATA}\n")
-            continue
         print(f"{problem}: " + ", ".join(f"{key} {value}" for key, value in section.items() if key != "contenders"))
         print_row("mean (spread)", ["train loss", "test accuracy", "largest rise", "gradients", "diverged"])
         for contender, row in section["contenders"].items():

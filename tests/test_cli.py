@@ -5,11 +5,10 @@ import sys
 import warnings
 
 import pytest
-from reproduce.cases import experiment
+from reproduce.cases import experiment, replace_catalogue
 
 import principalflow as pf
 from principalflow import cli
-from principalflow.reproduce import _run
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +140,7 @@ def test_the_version_is_told(capsys):
 @pytest.fixture
 def counting(monkeypatch):
     item = experiment()
-    monkeypatch.setattr(_run, "EXPERIMENTS", {"counting": item})
+    replace_catalogue(monkeypatch, item)
     return item
 
 
@@ -157,6 +156,12 @@ def test_reproduce_prints_its_claims_and_where_the_report_is(counting, tmp_path,
 def test_a_failed_experiment_is_told_by_the_exit_code(counting, tmp_path):
     counting.run.fails = True
     assert cli.main(["reproduce", "--out", str(tmp_path)]) == 1
+
+
+def test_cleaning_runs_nothing_and_says_what_it_did(counting, tmp_path, capsys):
+    assert cli.main(["reproduce", "--clean", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "Nothing is outdated.\n"
+    assert counting.run.runs == 0
 
 
 def test_the_experiments_can_be_listed(capsys):

@@ -1,3 +1,6 @@
+import warnings
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -437,3 +440,40 @@ def test_a_hessian_beyond_memory_is_refused_beforehand(monkeypatch):
     objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(5000))
     with pytest.raises(ValueError, match=r"theta asks for .* 5000 x 5000 numbers, which take 0.373 GiB .* 0.25 GiB"):
         objective.hessian(objective.theta)
+
+
+@pytest.mark.parametrize("method", ["value", "gradient", "value_and_gradient", "hessian"])
+def test_methods_can_be_compiled_by_jax(method):
+    objective = regression(sizes=(2, 3, 1))
+    function = getattr(objective, method)
+    compiled, plain = (jax.tree.leaves(f(objective.theta)) for f in (jax.jit(function), function))
+    for one, other in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+
+
+def test_methods_that_jax_compiles_can_be_compiled_within():
+    objective = regression(sizes=(2, 3, 1))
+    twice = jax.jit(lambda theta: jax.jit(objective.gradient)(theta) + jax.jit(objective.gradient)(theta))
+    np.testing.assert_allclose(twice(objective.theta), 2 * objective.gradient(objective.theta))
+
+
+def test_single_precision_under_the_64_bit_switch_is_told_at_once_where_it_is_made():
+    with pytest.warns(pf.PrecisionWarning, match="params are float32 though JAX's 64-bit switch is on") as told:
+        pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(2, jnp.float32))
+    assert told[0].filename == __file__
+
+
+def test_single_precision_without_the_64_bit_switch_is_nothing_to_tell():
+    with warnings.catch_warnings(), jax.enable_x64(False):
+        warnings.simplefilter("error")
+        pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(2))
+
+
+def test_parameters_that_need_the_whole_batch_say_why_they_cannot_be_taken_in_chunks():
+    class Centred(eqx.Module):
+        weight: jax.Array
+        why_whole_batch: ClassVar[str] = "its mean is that of all samples."
+
+    loss, data = lambda p, batch: jnp.mean(p.weight * (batch - jnp.mean(batch)) ** 2), jnp.arange(4.0)
+    with pytest.raises(ValueError, match=r"chunk must be None for these params: its mean is that of all samples\."):
+        pf.Objective(loss, Centred(jnp.ones(1)), data, chunk=2)

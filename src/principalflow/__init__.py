@@ -18,20 +18,20 @@ from principalflow import (
 )
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
+from principalflow._version import __version__ as __version__
 from principalflow.descent import Path, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
-from principalflow.monitor import Monitor
+from principalflow.monitor import Event, Monitor
 from principalflow.objective import Objective
 from principalflow.record import Record
 
 if TYPE_CHECKING:
     from principalflow import reproduce
 
-__version__ = "0.1.0"
-
 __all__ = [
     "DALState",
+    "Event",
     "Monitor",
     "NonFiniteError",
     "Objective",
@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `principalflow.reproduce` when it is asked for: it needs pandas and matplotlib, the rest doesn't."""
+    """Imports `principalflow.reproduce` when it is asked for: it needs matplotlib and pyarrow, the rest doesn't."""
     if name == "reproduce":
         import principalflow.reproduce
 

@@ -251,6 +251,26 @@ def resolvable(name: str, tolerance: float, dtype: Any) -> float:
     return max(tolerance, finest)
 
 
+def double_if_enabled(name: str, dtype: Any, stacklevel: int) -> None:
+    """Warns of numbers in single precision where JAX's 64-bit switch is on: that is seldom meant."""
+    if dtype in (jnp.float32, jnp.complex64) and jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        warnings.warn(
+            f"{name} are {dtype.name} though JAX's 64-bit switch is on, so that all is computed in {dtype.name}. For "
+            f"float64 convert them: jax.tree.map(lambda leaf: leaf.astype(float), {name}). If {dtype.name} is meant: "
+            'warnings.simplefilter("ignore", principalflow.PrecisionWarning).',
+            PrecisionWarning,
+            stacklevel=stacklevel,
+        )
+
+
+@contextmanager
+def chosen_precision() -> Iterator[None]:
+    """Has parameters in single precision pass without a word, where they are what an option asks for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        yield
+
+
 def path(name: str, value: Any) -> Path:
     """Returns `value` as a path if it can be that of a file or folder."""
     try:

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, PyTree
 
-from principalflow import _checks, _loss
-from principalflow.drift import FINITE_DIFFERENCE_STEP, Curvature
+from principalflow import _checks, _loss, _updates
+from principalflow._curvature import FINITE_DIFFERENCE_STEP, Curvature, checked_curvature
 
 
 class ScaleByDALState(NamedTuple):
@@ -112,8 +111,8 @@ def dal(
         steps, velocity = inertia.update(steps, state.momentum, params)
         if weight_decay is not None:
             if params is None:
-                raise ValueError(_NO_PARAMS)
-            decay = _scaled(params, scale.drift_learning_rate, per_parameter)
+                raise ValueError(_updates.NO_PARAMS)
+            decay = _updates.scaled(params, scale.drift_learning_rate, per_parameter)
             steps = jax.tree.map(lambda step, d: (step + weight_decay * d).astype(step.dtype), steps, decay)
         steps = jax.tree.map(jnp.negative, steps)
 
@@ -190,13 +189,13 @@ def scale_by_dal(
     max_learning_rate = _checked(_checks.positive, "max_learning_rate", max_learning_rate)
     factor = _checked(_checks.positive, "factor", factor)
     per_parameter = _checks.flag("per_parameter", per_parameter)
-    _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
+    curvature = checked_curvature(curvature)
     every = _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
     average = None if average is None else _checked(_checks.fraction, "average", average)
 
     def init(params: PyTree) -> ScaleByDALState:
         _check_parameters(params, curvature)
-        dtype = _wide(params)
+        dtype = _updates.wide(params)
 
         def zero() -> Array | PyTree:  # an array of its own each time, so that the state can be donated
             return jax.tree.map(lambda w: jnp.zeros_like(w, dtype), params) if per_parameter else jnp.zeros((), dtype)
@@ -226,18 +225,18 @@ def scale_by_dal(
         def measure() -> Array | PyTree:
             along = updates
             if loss_fn is None:
-                length = _norm(along)
-                product = _over(_matching("hvp", hvp, updates), length)
+                length = _updates.norm(along)
+                product = _updates.over(_updates.matching("hvp", hvp, updates), length)
             else:
                 name = "value_fn" if curvature_fn is None else "curvature_fn"
-                loss = _visible_loss(name, loss_fn, params, all_params)
+                loss = _updates.visible_loss(name, loss_fn, params, all_params)
                 with _loss.needs(name, "a gradient" if curvature == "finite_difference" else _loss.PRODUCTS):
                     if curvature_fn is not None:
                         along = jax.grad(loss)(params)
-                    length = _norm(along)
-                    direction = jax.tree.map(lambda u, w: u.astype(w.dtype), _over(along, length), params)
+                    length = _updates.norm(along)
+                    direction = jax.tree.map(lambda u, w: u.astype(w.dtype), _updates.over(along, length), params)
                     product = _hessian_times(direction, loss, params, curvature)
-            measured = jax.tree.map(lambda p: jnp.abs(p) * length, product) if per_parameter else _norm(product)
+            measured = jax.tree.map(lambda p: jnp.abs(p) * length, product) if per_parameter else _updates.norm(product)
             if average is not None:
                 weight = (1 - average) / (1 - average ** (state.count // every + 1))
 
@@ -248,12 +247,12 @@ def scale_by_dal(
                 measured = jax.tree.map(smoothed, measured, state.curvature)
             return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature)
 
-        size = _norm(updates).astype(state.length.dtype)
+        size = _updates.norm(updates).astype(state.length.dtype)
         if isinstance(every, int) and every == 1:
             c, length, brake = measure(), size, 1.0
         else:
             due = (state.count % every == 0) | (state.length == 0)  # a gradient of zero has no direction to measure
-            c = _if(due, measure, lambda: state.curvature)
+            c = _updates.if_(due, measure, lambda: state.curvature)
             length = jnp.where(due, size, state.length)
             # A rate that is kept lets the sharpest directions grow, and nothing would hold them before the next
             # measurement; so until then no step is longer than the measured one.
@@ -261,7 +260,7 @@ def scale_by_dal(
         brake = jnp.where(jnp.isfinite(size), brake, jnp.nan)  # updates that are not finite have no rate that is
         rate = jax.tree.map(lambda c: (jnp.minimum(factor / c**power, max_learning_rate) * brake).astype(c.dtype), c)
         state = ScaleByDALState(optax.safe_increment(state.count), c, rate, length)
-        return _scaled(updates, rate, per_parameter), state
+        return _updates.scaled(updates, rate, per_parameter), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -278,127 +277,29 @@ def _hessian_times(direction: PyTree, loss: Callable, params: PyTree, curvature:
     return jax.tree.map(lambda a, b: (a - b) / FINITE_DIFFERENCE_STEP, gradient(ahead), here)
 
 
-def _visible_loss(name: str, loss_fn: Callable, params: PyTree | None, all_params: PyTree | None) -> Callable:
-    """Returns the loss as a function of the parameters that masks leave visible."""
-    if params is None:
-        raise ValueError(_NO_PARAMS)
-    _checks.function(name, loss_fn, "params")
-    masked = any(map(_is_masked, jax.tree.leaves(params, is_leaf=_is_masked)))
-    if masked and all_params is None:
-        raise ValueError(
-            "some parameters are masked, so that value_fn can't be called: give all of them too, "
-            "update(grads, state, params, value_fn=..., all_params=params)."
-        )
-
-    def loss(visible: PyTree) -> Array:
-        if masked:
-            visible = jax.tree.map(lambda v, w: w if _is_masked(v) else v, visible, all_params, is_leaf=_is_masked)
-        with _loss.evaluated(name, "params"):
-            value = loss_fn(visible)
-        kind = jax.tree.map(_kind, value)
-        if not isinstance(kind, jax.ShapeDtypeStruct) or kind.shape or not jnp.issubdtype(kind.dtype, jnp.floating):
-            raise ValueError(f"{name} must return one number, the real loss, and nothing beside it, got {kind}.")
-        return value
-
-    return loss
-
-
-def _kind(leaf: Any) -> Any:
-    if isinstance(leaf, str | bytes):  # which JAX would read as the name of a dtype
-        return type(leaf).__name__
-    try:
-        return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
-    except (TypeError, ValueError):
-        return type(leaf).__name__
-
-
 def _checked_update(
     updates: PyTree, state: Any, params: PyTree, all_params: PyTree, per_parameter: bool
 ) -> tuple[PyTree, PyTree]:
     """Returns gradients and parameters as arrays if they, the state and all parameters belong together, or raises."""
     if not isinstance(state, ScaleByDALState):
         raise ValueError(_NO_STATE.format(type(state).__name__))
-    _check_real("updates", updates)
+    _updates.check_real("updates", updates)
     if per_parameter:
-        _matching("updates", updates, state.curvature, "the parameters")
+        _updates.matching("updates", updates, state.curvature, "the parameters")
     for name, tree in (("params", params), ("all_params", all_params)):
         if tree is not None:
-            _check_real(name, _matching(name, tree, updates))
+            _updates.check_real(name, _updates.matching(name, tree, updates))
     return jax.tree.map(jnp.asarray, updates), jax.tree.map(jnp.asarray, params)
 
 
-def _matching(name: str, tree: PyTree, like: PyTree, what: str = "the updates") -> PyTree:
-    """Returns a tree without what masks hide in the one that it must be like, or raises."""
-    shapes = _shapes(like)
-    try:
-        visible = jax.tree.map(lambda u, leaf: u if _is_masked(u) else leaf, like, tree, is_leaf=_is_masked)
-        if _shapes(visible) == shapes:
-            return visible
-    except (ValueError, TypeError):
-        pass
-    needed, given = _checks.shown(shapes), _checks.shown(_shapes(tree))
-    raise ValueError(f"{name} must be a tree like {what}, whose shapes are {needed}, got {given}.")
-
-
-def _shapes(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: getattr(_kind(leaf), "shape", _kind(leaf)), tree)
-
-
-def _check_real(name: str, tree: PyTree) -> None:
-    for kind in map(_kind, jax.tree.leaves(tree)):
-        dtype = getattr(kind, "dtype", kind)
-        if isinstance(dtype, str) or not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 16:
-            raise ValueError(f"{name} must be real floating-point numbers of at least 16 bits, got {dtype}.")
-
-
-def _is_masked(node: Any) -> bool:
-    return isinstance(node, optax.MaskedNode)
-
-
-def _scaled(tree: PyTree, rate: Array | PyTree, per_parameter: bool) -> PyTree:
-    """Returns the tree times the rate, in the tree's own dtypes."""
-    rates = rate if per_parameter else jax.tree.map(lambda _: rate, tree)
-    return jax.tree.map(lambda u, r: (r * u).astype(jnp.result_type(u)), tree, rates)
-
-
-def _over(tree: PyTree, length: Array) -> PyTree:
-    """Returns the tree over its length, zero if that is zero."""
-    return jax.tree.map(lambda u: u / jnp.where(length > 0, length, 1), tree)
-
-
-def _norm(tree: PyTree) -> Array:
-    """Returns the Euclidean norm, in single precision at least, without overflow or underflow on the way."""
-    tree = optax.tree.cast(tree, _wide(tree))
-    norm = optax.tree.norm(tree)
-
-    def scaled() -> Array:
-        largest = optax.tree.norm(tree, ord="inf")
-        unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-        return unit * optax.tree.norm(jax.tree.map(lambda u: u / unit, tree))
-
-    return _if((norm > 1e-15) & (norm < jnp.inf), lambda: norm, scaled)  # the squares of single precision are fine
-
-
-def _wide(tree: PyTree) -> Any:
-    """Returns the dtype to measure a tree in: its own, but single precision at least."""
-    return jnp.result_type(jnp.float32, *jax.tree.leaves(tree))
-
-
 def _check_parameters(params: PyTree, curvature: Curvature) -> None:
-    _check_real("params", params)
+    _updates.check_real("params", params)
     for dtype in map(jnp.result_type, jax.tree.leaves(params)):
         if curvature == "finite_difference" and jnp.finfo(dtype).bits < 32:
             raise ValueError(
                 f"a finite difference of {dtype} parameters is lost in rounding: use curvature='hvp', "
                 "or keep the parameters in float32."
             )
-
-
-def _if(condition: Array, then: Callable, otherwise: Callable) -> Any:
-    """Returns `lax.cond`, or outside of jit, where that would compile anew each time, simply the right one."""
-    if isinstance(condition, Tracer):
-        return jax.lax.cond(condition, then, otherwise)
-    return then() if condition else otherwise()
 
 
 def _checked(check: Callable, name: str, value: Any) -> Any:
@@ -415,5 +316,4 @@ def _checked(check: Callable, name: str, value: Any) -> Any:
     return value
 
 
-_NO_PARAMS = "update needs params, the parameters: update(grads, state, params, value_fn=...)."
 _NO_STATE = "state must be what init or the last update returned, got a {}."

@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Inexact, PyTree
+from numpy.typing import NDArray
 
 from principalflow import _checks
 
@@ -38,6 +39,26 @@ def floating_as_array(leaf: Any) -> Any:
         isinstance(leaf, np.ndarray | np.generic) and jnp.issubdtype(leaf.dtype, jnp.inexact)
     )
     return _checks.array_of_numbers("params", leaf) if is_floating else leaf
+
+
+def entries(tree: PyTree, select: Callable[[str], bool]) -> NDArray:
+    """Returns the positions, in the flat form of a tree, of the leaves whose path `select` is true for, or raises."""
+    _checks.function("select", select, "path")
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    paths = [jax.tree_util.keystr(path) for path, _ in leaves]
+    chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
+    index = np.flatnonzero(np.concatenate(chosen))
+    if not index.size:
+        named = ", ".join(path or "'' (the parameters are one array)" for path in paths)
+        raise ValueError(f"select must be true for at least one path, but it is for none of {named}.")
+    return index
+
+
+def refuse_chunks(params: PyTree) -> None:
+    """Raises a ValueError where a node of the parameters says why it needs the whole batch."""
+    leaves = jax.tree.leaves(params, is_leaf=lambda node: hasattr(node, "why_whole_batch"))
+    for why in [leaf.why_whole_batch for leaf in leaves if hasattr(leaf, "why_whole_batch")]:
+        raise ValueError(f"chunk must be None for these params: {why}")
 
 
 def samples_of(data: PyTree) -> PyTree:
@@ -81,9 +102,8 @@ def positions(index: Any, samples: int) -> Any:
         array = np.asarray(_checks.array_of_numbers("index", index))
         within = bool(array.size and array.min() >= 0 and array.max() < samples)
     if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer) or not array.size or not within:
-        raise ValueError(
-            f"index must be a vector of whole numbers from 0 to {samples - 1}, got {_checks.shown(index)}."
-        )
+        needed = f"a vector of whole numbers from 0 to {samples - 1}, at least one"
+        raise ValueError(f"index must be {needed}, got {_checks.shown(index)}.")
     return array
 
 

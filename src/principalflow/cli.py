@@ -21,8 +21,9 @@ try:
 except ImportError:
     sys.exit("The command line needs more than the library: pip install 'principalflow[reproduce]'.")
 
-from principalflow import __version__, data, report, reproduce, runs, training
+from principalflow import data, report, reproduce, runs, training
 from principalflow._checks import did_you_mean, renamed
+from principalflow._version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,6 +103,7 @@ def run_experiments(arguments: list[str]) -> int:
         list: bool = False,  # noqa: A002
         again: bool = False,
         redraw: bool = False,
+        clean: bool = False,
         jobs: int = min(2, os.cpu_count() or 1),
     ) -> int:
         """Run the paper's experiments, draw their figures, check their claims and write a report.
@@ -117,6 +119,7 @@ def run_experiments(arguments: list[str]) -> int:
             list: List the experiments and end.
             again: Run also what is there already.
             redraw: Draw and check from the saved tables, without running anything.
+            clean: Remove what other versions made from the folder, say what, and end.
             jobs: How many experiments run at the same time.
         """
         if list:
@@ -124,6 +127,9 @@ def run_experiments(arguments: list[str]) -> int:
                 (name, item.title, item.figure or "beyond the paper") for name, item in reproduce.EXPERIMENTS.items()
             ]
             print("\n".join(f"{name:22} {title} ({figure})" for name, title, figure in rows))
+            return 0
+        if clean:
+            reproduce.clean(out, say=_say)
             return 0
         prepare = functools.partial(_prepare, "float64")
         prepare()

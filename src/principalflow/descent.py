@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import pandas
 from jax import lax
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
 from principalflow._compiled import compiled
 from principalflow._progress import progress as progress_bar
-from principalflow._table import table
 from principalflow.objective import Objective, Vector, checked_theta
 
 
@@ -25,8 +25,8 @@ class Path:
         losses: The loss at each of them.
         diverged: True if descent left the finite numbers before its last step.
         message: One sentence on how it ended.
-        records: What was recorded, in labelled columns with the `step` first: a pandas DataFrame, or a dict of columns
-            where pandas isn't installed; None if nothing was to be recorded.
+        records: What was recorded, in labelled columns with the `step` first, a pandas DataFrame; None if nothing was
+            to be recorded.
     """
 
     thetas: Inexact[Array, "steps_plus_1 D"] = field(repr=False)
@@ -121,7 +121,7 @@ def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record:
         message = f"diverged: at step {taken}, {end}" if diverged else f"interrupted at step {taken} of {steps}"
         unusual = diverged, message
     thetas, losses = (jnp.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return Path(thetas, losses, *(unusual or _end(losses, steps)), table(rows))
+    return Path(thetas, losses, *(unusual or _end(losses, steps)), pandas.DataFrame(rows))
 
 
 def _run(objective: Objective, theta: Vector, h: float, steps: int) -> tuple[Array, Array]:

@@ -2,22 +2,17 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from principalflow import _checks
+from principalflow._curvature import FINITE_DIFFERENCE_STEP, Curvature, checked_curvature
 from principalflow.flows import Flow, NegativeGradient
 from principalflow.flows._compare import compare
 from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector, checked_theta
-
-Curvature = Literal["hvp", "finite_difference"]
-
-# The paper's step of the finite difference along g, over the norm of g (appendix C).
-FINITE_DIFFERENCE_STEP = 0.01
 
 
 class DriftWarning(UserWarning):
@@ -199,8 +194,7 @@ def _gradient(objective: Objective, theta: _checks.Numbers) -> Vector:
 def _curvature_times_gradient(
     objective: Objective, theta: _checks.Numbers, gradient: Vector, curvature: Curvature
 ) -> Array:
-    _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
-    if curvature == "hvp":
+    if checked_curvature(curvature) == "hvp":
         return objective.hvp(theta, gradient)
     length = jnp.linalg.norm(gradient)
     epsilon = FINITE_DIFFERENCE_STEP / jnp.where(length > 0, length, 1)

@@ -6,20 +6,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
-from principalflow import _checks, _loss, _pytrees
-from principalflow._compiled import Programs, compiled, hashable
-
-Vector = Inexact[Array, " D"]
-Block = Inexact[Array, "D k"]
-
-# Columns of a dense Hessian that are computed at once: enough to fill the machine,
-# few enough that the tangents stay far below the size of the Hessian itself.
-COLUMNS = 64
+from principalflow import _checks, _derivatives, _loss, _pytrees
+from principalflow._compiled import Programs, hashable
+from principalflow._derivatives import Block, Vector
 
 
 class Objective(eqx.Module):
@@ -40,12 +32,15 @@ class Objective(eqx.Module):
         holomorphic: False to have the loss checked before a complex flow runs on it (the default),
             True to vouch for it, as for a loss that is holomorphic piece by piece.
 
+    Warns:
+        PrecisionWarning: For parameters in single precision where JAX's 64-bit switch is on.
+
     Raises:
         ValueError: For no or non-finite parameters or ones of less than 16 bits, empty or ragged data or ones that
-            aren't numbers, chunk below 1, chunks with a layer that needs the whole batch (`models.BatchNorm`), or a
-            loss that takes other arguments, fails in JAX or doesn't return a floating-point scalar. Errors that the
-            loss raises itself come through as they are. A loss without a derivative, such as a `jax.custom_vjp`
-            without forward mode, is refused where that is asked for.
+            aren't numbers, chunk below 1, chunks with a node of `params` that needs the whole batch (one with an
+            attribute `why_whole_batch`, a sentence), or a loss that takes other arguments, fails in JAX or doesn't
+            return a floating-point scalar. Errors that the loss raises itself come through as they are. A loss without
+            a derivative, such as a `jax.custom_vjp` without forward mode, is refused where that is asked for.
 
     Example:
         >>> import jax.numpy as jnp
@@ -86,8 +81,13 @@ class Objective(eqx.Module):
         self.chunk = None if chunk is None else _checks.whole("chunk", chunk, least=1)
         self.vouched_holomorphic = _checks.flag("holomorphic", holomorphic)
         if self.in_chunks:
-            _refuse_batch_statistics(params)
+            _pytrees.refuse_chunks(params)
         self._check_scalar_loss()
+        _checks.double_if_enabled("params", self.theta.dtype, stacklevel=5)  # past equinox
+
+    def __getattribute__(self, name: str) -> Any:
+        # Python's own bound methods, since `jax.jit(objective.gradient)` needs a hash: equinox's are trees of arrays.
+        return object.__getattribute__(self, name)
 
     def unravel(self, theta: _checks.Numbers) -> PyTree:
         """Returns the pytree of parameters that `theta` is the flat form of.
@@ -123,15 +123,7 @@ class Objective(eqx.Module):
             >>> objective.entries(lambda path: path == "['b']")
             Array([1, 2], dtype=int64)
         """
-        _checks.function("select", select, "path")
-        leaves, _ = jax.tree_util.tree_flatten_with_path(self._unravel(self.theta))
-        paths = [jax.tree_util.keystr(path) for path, _ in leaves]
-        chosen = [np.full(leaf.size, bool(select(path))) for path, (_, leaf) in zip(paths, leaves, strict=True)]
-        index = np.flatnonzero(np.concatenate(chosen))
-        if not index.size:
-            named = ", ".join(path or "'' (the parameters are one array)" for path in paths)
-            raise ValueError(f"select must be true for at least one path, but it is for none of {named}.")
-        return jnp.asarray(index)
+        return jnp.asarray(_pytrees.entries(self._unravel(self.theta), select))
 
     @property
     def samples(self) -> int | None:
@@ -160,7 +152,7 @@ class Objective(eqx.Module):
             >>> pf.functions.banana().value([1.0, 2.0])
             Array(100., dtype=float64)
         """
-        return _value(self, self.flat("theta", theta))
+        return _derivatives.value(self, self.flat("theta", theta))
 
     def gradient(self, theta: _checks.Numbers) -> Vector:
         r"""Returns the gradient $g = \nabla E$ at `theta`.
@@ -176,7 +168,7 @@ class Objective(eqx.Module):
         """Returns the loss and its gradient at `theta`, for the price of the gradient."""
         theta = self.flat("theta", theta)
         with _loss.needs("loss", "a gradient"):
-            return _value_and_gradient(self, theta)
+            return _derivatives.value_and_gradient(self, theta)
 
     def hvp(self, theta: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the Hessian product $\nabla^2 E\, v$ at `theta`, by forward over reverse mode.
@@ -194,7 +186,7 @@ class Objective(eqx.Module):
         """
         theta, v = self.flat("theta", theta), self._columns("v", v)
         with _loss.needs("loss", _loss.PRODUCTS):
-            return _hvp(self, theta, v)
+            return _derivatives.hvp(self, theta, v)
 
     def hessian(self, theta: _checks.Numbers) -> Inexact[Array, "D D"]:
         r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D.
@@ -212,7 +204,7 @@ class Objective(eqx.Module):
         size = theta.size
         _checks.fits("theta", 2 * size**2 * theta.itemsize, f"a Hessian and an identity of {size} x {size} numbers")
         with _loss.needs("loss", _loss.PRODUCTS):
-            return _hessian(self, theta)
+            return _derivatives.hessian(self, theta)
 
     def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
@@ -237,7 +229,7 @@ class Objective(eqx.Module):
         if not jnp.iscomplexobj(theta) and (jnp.iscomplexobj(u) or jnp.iscomplexobj(v)):
             raise ValueError(f"u and v must be real where theta is real, got {u.dtype} and {v.dtype}.")
         with _loss.needs("loss", "third derivatives, which are taken in forward mode of the gradient"):
-            return _third(self, theta, u, v)
+            return _derivatives.third(self, theta, u, v)
 
     def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
         """Returns the gradient at `theta` and the function `v -> Hessian v` there.
@@ -259,8 +251,8 @@ class Objective(eqx.Module):
         if self._piece is not None:
             return self.gradient(theta), lambda v: self.hvp(theta, self.flat("v", v))
         with _loss.needs("loss", _loss.PRODUCTS):
-            gradient, product = jax.linearize(lambda t: _value_and_gradient(self, t)[1], theta)
-        return gradient, Partial(_product, product, theta)
+            gradient, product = jax.linearize(lambda t: _derivatives.value_and_gradient(self, t)[1], theta)
+        return gradient, Partial(_derivatives.times, product, theta)
 
     def function(self) -> Callable[[Vector], Inexact[Array, ""]]:
         """Returns the loss as a plain function of theta, for `jax.grad` and what else takes one.
@@ -276,11 +268,7 @@ class Objective(eqx.Module):
         """
         if not self.in_chunks:
             return self.value
-        gradient = jax.custom_jvp(self.gradient)
-        gradient.defjvp(lambda at, along: (gradient(*at), self.hvp(*at, *along)))
-        value = jax.custom_jvp(self.value)
-        value.defjvp(lambda at, along: (value(*at), gradient(*at) @ along[0]))
-        return value
+        return _derivatives.differentiable(self.value, self.gradient, self.hvp)
 
     def over(self, data: PyTree) -> "Objective":
         """Returns the same loss over other samples, such as those for testing.
@@ -309,7 +297,7 @@ class Objective(eqx.Module):
     def _with(self, data: PyTree) -> "Objective":
         other = eqx.tree_at(lambda o: o._data, self, data, is_leaf=lambda x: x is None)
         if other.in_chunks:
-            _refuse_batch_statistics(self._rest)
+            _pytrees.refuse_chunks(self._rest)
         return other
 
     def flat(self, name: str, theta: _checks.Numbers) -> Vector:
@@ -341,7 +329,8 @@ class Objective(eqx.Module):
         at_once = self.samples is None or self.chunk is None or self.chunk >= self.samples
         return None if at_once else self.chunk
 
-    def _of_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
+    def _on_batch(self, theta: Vector, batch: PyTree) -> Inexact[Array, ""]:
+        """Returns the mean loss over a batch of the data's structure; None for a loss without data."""
         params = self.unravel(theta)
         at = "complex params" if jnp.iscomplexobj(theta) else "params" if batch is None else "params and data"
         with _loss.evaluated("loss", at):
@@ -350,28 +339,8 @@ class Objective(eqx.Module):
             raise ValueError("The loss returns a real number at complex parameters, so it has no derivative there.")
         return value
 
-    def _gradient_of_batch(self, theta: Vector, batch: PyTree) -> Vector:
-        return jax.grad(self._of_batch, holomorphic=jnp.iscomplexobj(theta))(theta, batch)
-
-    def _mean(self, quantity: Callable[[PyTree], PyTree]) -> PyTree:
-        """Returns the mean over all samples of `quantity(batch)`, itself a mean over its batch."""
-        samples, chunk = self.samples or 0, self._piece
-        if chunk is None:
-            return quantity(self._data)
-        full, ragged = divmod(samples, chunk)
-
-        def weighted(start, size):
-            batch = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size), self._data)
-            return jax.tree.map(lambda q: q * (size / samples), quantity(batch))
-
-        def add(index, total):
-            return jax.tree.map(jnp.add, total, weighted(index * chunk, chunk))
-
-        total = lax.fori_loop(1, full, add, weighted(0, chunk))
-        return jax.tree.map(jnp.add, total, weighted(full * chunk, ragged)) if ragged else total
-
     def _check_scalar_loss(self) -> None:
-        value = eqx.filter_eval_shape(lambda o: o._of_batch(o.theta, o.first(self.chunk or self.samples)._data), self)
+        value = eqx.filter_eval_shape(lambda o: o._on_batch(o.theta, o.first(self.chunk or self.samples)._data), self)
         _loss.check_value(value, self.theta.dtype)
 
 
@@ -394,72 +363,3 @@ def checked_theta(objective: Objective, theta: _checks.Numbers, half: bool = Tru
         _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     return theta
-
-
-@compiled
-def _value(objective: Objective, theta: Vector):
-    return objective._mean(lambda batch: objective._of_batch(theta, batch))
-
-
-@compiled
-def _value_and_gradient(objective: Objective, theta: Vector):
-    both = jax.value_and_grad(objective._of_batch, holomorphic=jnp.iscomplexobj(theta))
-    return objective._mean(lambda batch: both(theta, batch))
-
-
-@compiled
-def _hvp(objective: Objective, theta: Vector, v: Vector | Block) -> Vector | Block:
-    if v.ndim == 2:  # theta is not batched, so all columns share one forward and backward pass
-        return jax.vmap(lambda column: _hvp(objective, theta, column), 1, 1)(v)
-    if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
-        return lax.complex(_hvp(objective, theta, v.real), _hvp(objective, theta, v.imag))
-
-    def product(batch):
-        gradient = lambda t: objective._gradient_of_batch(t, batch)  # noqa: E731
-        return jax.jvp(gradient, (theta,), (v.astype(theta.dtype),))[1]
-
-    return objective._mean(product)
-
-
-@compiled
-def _third(objective: Objective, theta: Vector, u: Vector | Block, v: Vector | Block) -> Vector | Block:
-    if v.ndim == 2:
-        return jax.vmap(lambda a, b: _third(objective, theta, a, b), 1, 1)(u, v)
-    u, v = u.astype(theta.dtype), v.astype(theta.dtype)
-
-    def contracted(batch):
-        gradient = lambda t: objective._gradient_of_batch(t, batch)  # noqa: E731
-        product = lambda t: jax.jvp(gradient, (t,), (v,))[1]  # noqa: E731
-        return jax.jvp(product, (theta,), (u,))[1]
-
-    return objective._mean(contracted)
-
-
-@compiled
-def _hessian(objective: Objective, theta: Vector) -> Inexact[Array, "D D"]:
-    return dense(objective.linearize(theta)[1], theta.size, theta.dtype)
-
-
-def dense(product: Callable[[Vector], Vector], size: int, dtype: Any) -> Inexact[Array, "d d"]:
-    """Returns the matrix that `product` multiplies vectors of so many numbers by."""
-    return lax.map(product, jnp.eye(size, dtype=dtype), batch_size=min(size, COLUMNS)).T
-
-
-def _refuse_batch_statistics(params: PyTree) -> None:
-    needs = lambda node: getattr(node, "needs_whole_batch", False)  # noqa: E731
-    if any(map(needs, jax.tree.leaves(params, is_leaf=needs))):
-        raise ValueError(
-            "chunk must be None for a network with batch normalisation: its mean and variance are those of the whole "
-            'batch, and chunks would each have their own, which is another loss. Use normalization="group" or "none".'
-        )
-
-
-def _product(product: Callable[[Vector], Vector], theta: Vector, v: _checks.Numbers) -> Vector:
-    """Returns the linearised gradient along a vector of the size of theta, of whatever floating dtype."""
-    v = _checks.inexact("v", v, theta.dtype)
-    if v.shape != theta.shape:
-        raise ValueError(f"v must have shape {theta.shape}, got {v.shape}.")
-    with _loss.needs("loss", _loss.PRODUCTS):
-        if jnp.iscomplexobj(v) and not jnp.iscomplexobj(theta):
-            return lax.complex(*(product(part.astype(theta.dtype)) for part in (v.real, v.imag)))
-        return product(v.astype(theta.dtype))

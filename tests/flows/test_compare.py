@@ -1,5 +1,3 @@
-import builtins
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,20 +55,6 @@ def test_the_tolerance_is_relative_to_descents_step():
     table = pf.compare(bowl, start, h, 1, {"ngf": pf.flows.NegativeGradient()})
     exact = 1e-3 * (np.exp(-h) - (1 - h))
     np.testing.assert_allclose(table["error"], exact, rtol=1e-2)
-
-
-def test_without_pandas_it_is_a_dict_of_columns(monkeypatch):
-    real_import = builtins.__import__
-
-    def no_pandas(name, *args, **kwargs):
-        if name == "pandas":
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", no_pandas)
-    table = pf.compare(pf.functions.banana(), START, H, 1, [pf.flows.NegativeGradient()])
-    assert list(table["flow"]) == ["NegativeGradient"] * 2
-    assert table["error"].shape == (2,)
 
 
 def test_where_descent_diverges_the_rows_say_so():

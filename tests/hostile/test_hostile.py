@@ -19,14 +19,14 @@ PAIRS = 3
 
 # What the table has no row for: what functions return, ...
 _RETURNED = """
-    Path Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
+    Event Path Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
     spectrum.Applied spectrum.Density spectrum.Eigenpairs spectrum.Trace stability.CriticalPoint stability.LossChange
     stability.Stability stability.Measured training.Restored
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """
     flows.Flow flows.RateFlow flows.SpectralFlow stability.formulas stability.measure stability.products
-    stability.progress_ratio report.write_experiments
+    stability.progress_ratio report.write_experiments runs.Status
 """
 WITHOUT_ROW = {*_RETURNED.split(), *_OTHERS.split()}
 

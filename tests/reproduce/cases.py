@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import PROFILES, Claim, Experiment
+from principalflow.reproduce import PROFILES, Claim, Experiment, _folder, _processes, _run
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,9 @@ def experiment(name="counting", **changes):
         "stand_ins": {"quick": "Counting stands in for an experiment."},
     }
     return Experiment(**given | changes)
+
+
+def replace_catalogue(monkeypatch, *items):
+    """Has these experiments be all that there are."""
+    for module in (_run, _folder, _processes):
+        monkeypatch.setattr(module, "EXPERIMENTS", {item.id: item for item in items})

@@ -41,21 +41,35 @@ def test_saving_again_replaces_the_folder_and_leaves_nothing_else(result, tmp_pa
     assert [item.name for item in folder.parent.iterdir()] == ["counting"]
 
 
-@pytest.mark.parametrize("stamp", ["version", "code"])
-def test_a_result_of_other_code_is_not_taken(result, tmp_path, stamp):
+@pytest.mark.parametrize("stamp", ["version", "jax", "jaxlib", "schema"])
+def test_a_result_of_another_version_or_schema_is_not_taken(result, tmp_path, stamp):
     file = result.save(tmp_path).folder / "result.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {stamp: "other"}))
     loaded, why = load(tmp_path, result.experiment, "quick")
     assert loaded is None
-    assert f"another {stamp}" in why
+    assert "what is saved was made by" in why
+    assert "other, and this is" in why
 
 
-def test_a_result_of_other_code_is_taken_when_asked_for_and_keeps_its_stamp(result, tmp_path):
+def test_an_outdated_result_is_taken_when_asked_for_and_keeps_its_stamp(result, tmp_path):
     file = result.save(tmp_path).folder / "result.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": "0.0.1"}))
-    loaded, _ = load(tmp_path, result.experiment, "quick", by_any_code=True)
+    loaded, _ = load(tmp_path, result.experiment, "quick", outdated=True)
     loaded.save(tmp_path)
     assert json.loads(file.read_text())["version"] == "0.0.1"
+
+
+def test_a_result_of_the_same_versions_outlasts_edits_of_the_code(result, tmp_path):
+    edited = dataclasses.replace(result.experiment, claims=lambda *_: [], draw=lambda *_: Figure())
+    result.save(tmp_path)
+    assert load(tmp_path, edited, "quick")[0] is not None
+
+
+def test_a_raised_schema_outdates_what_is_saved(result, tmp_path):
+    result.save(tmp_path)
+    loaded, why = load(tmp_path, dataclasses.replace(result.experiment, schema=2), "quick")
+    assert loaded is None
+    assert why == "what is saved was made by the experiment's schema 1, and this is 2"
 
 
 @pytest.mark.parametrize("damage", [lambda text: text[:40], lambda text: "[]", lambda text: "{}"])

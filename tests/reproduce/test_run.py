@@ -1,33 +1,17 @@
-import dataclasses
-import functools
 import json
-import os
-import pickle
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import jax
 import pytest
-from matplotlib.figure import Figure
-from reproduce.cases import Config, experiment
+from reproduce.cases import Config, experiment, replace_catalogue
 
 from principalflow import reproduce
-from principalflow.reproduce import _dal, _run, _trained
-from principalflow.reproduce._sweeps import Sweep
-from principalflow.reproduce._trained import Training, trained
-from principalflow.training import Options, _steps
 
 
 @pytest.fixture
 def counting(monkeypatch):
-    items = {name: experiment(name) for name in ("counting", "other")}
-    monkeypatch.setattr(_run, "EXPERIMENTS", items)
-    return items["counting"]
+    counting, other = experiment("counting"), experiment("other")
+    replace_catalogue(monkeypatch, counting, other)
+    return counting
 
 
 def run_all(out, ids=("counting",), **options):
@@ -114,112 +98,10 @@ def test_a_figure_that_cannot_be_drawn_is_a_failure_that_keeps_the_tables(monkey
     def draw(config, tables):
         raise RuntimeError("out of ink")
 
-    monkeypatch.setattr(_run, "EXPERIMENTS", {"inkless": experiment("inkless", draw=draw)})
+    replace_catalogue(monkeypatch, experiment("inkless", draw=draw))
     (result,), _ = run_all(tmp_path, ["inkless"])
     assert "out of ink" in result.error
     assert "table" in result.tables
-
-
-def test_two_processes_give_what_one_gives(tmp_path):
-    ids = ["coefficients", "z-square"]
-    apart, _ = run_all(tmp_path, ids, jobs=2)
-    assert [result.experiment.id for result in apart] == ids
-    assert list(apart[0].claims) == list(reproduce.run("coefficients").claims)
-
-
-def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
-    begun, said = [], []
-
-    class Pool(ThreadPoolExecutor):
-        def __init__(self, jobs, *_):
-            super().__init__(jobs)
-
-        def submit(self, function, training, *_):
-            begun.append(training)
-            return super().submit(lambda: 0.0)
-
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_run, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(_run, "wait", interrupted)
-    trainings = [Training("digits", 50, "mlp", width=0.02, h=h, steps=2) for h in (0.1, 0.2, 0.3)]
-    with pytest.raises(KeyboardInterrupt):
-        list(_run._in_processes([], trainings, "quick", tmp_path, 2, None, said.append))
-    assert begun == trainings[:2]
-    assert said == ["Stopping at the next checkpoint."]
-
-
-def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
-    prepare = functools.partial(_die_once, tmp_path / "dead")
-    results = reproduce.run_all(["coefficients", "z-square"], "quick", tmp_path, jobs=2, prepare=prepare)
-    assert (tmp_path / "dead").exists()
-    assert [result.error for result in results] == ["", ""]
-
-
-def test_a_killed_process_takes_no_experiment_with_it_that_waits_for_a_training(tmp_path):
-    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
-    item = reproduce.EXPERIMENTS["projection-prediction"]
-    trains = item, dataclasses.replace(item.profiles["quick"], networks=(training,))
-    other = reproduce.EXPERIMENTS["coefficients"]
-    waiting = [trains, (other, other.profiles["quick"])]
-    prepare = functools.partial(_die_once, tmp_path / "dead")
-    results = _run._results(waiting, "quick", tmp_path, 2, prepare, lambda sentence: None)
-    assert {result.experiment.id: result.error for result in results} == {
-        "projection-prediction": "",
-        "coefficients": "",
-    }
-
-
-@pytest.mark.parametrize("name", ["NPROC", "OPENBLAS_NUM_THREADS"])
-def test_experiments_that_run_together_share_the_cores(name, tmp_path, monkeypatch):
-    monkeypatch.delenv(name, raising=False)
-    prepare = functools.partial(_note_threads, tmp_path / "threads", name)
-    run_all(tmp_path, ["coefficients", "z-square"], jobs=2, prepare=prepare)
-    assert (tmp_path / "threads").read_text() == str(max(1, os.cpu_count() // 2))
-    assert name not in os.environ
-
-
-def _die_once(marker):
-    if not marker.exists():
-        marker.touch()
-        os._exit(1)
-
-
-def _note_threads(file, name):
-    file.write_text(os.environ[name])
-
-
-def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
-    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
-    _run._train(training, "quick", tmp_path)
-    trained.cache_clear()
-    monkeypatch.setattr(_trained, "descended", None)
-    item = experiment("trained", run=lambda config: {"table": trained(training).records}, claims=lambda *_: [])
-    item = dataclasses.replace(item, draw=lambda *_: Figure())
-    monkeypatch.setattr(_run, "EXPERIMENTS", {"trained": item})
-    assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 3
-
-
-def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
-    networks = tuple(Training("digits", 50, "mlp", width=0.02, h=h, steps=4) for h in (0.1, 0.2))
-    item, said = reproduce.EXPERIMENTS["projection-prediction"], []
-    config = dataclasses.replace(item.profiles["quick"], networks=networks)
-    (result,) = _run._results([(item, config)], "quick", tmp_path, 2, None, said.append)
-    assert result.error == ""
-    assert sorted(sentence.split(": ")[0] for sentence in said) == [training.label for training in networks]
-
-
-def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
-    options = Options(data="iris", hidden=(3,), learning_rate=(0.1, 0.2), steps=2, record_every=0, seed=(0,))
-    sweep = Sweep(options)
-    _run._train(pickle.loads(pickle.dumps(sweep)), "quick", tmp_path)  # as in another process
-    monkeypatch.setattr(_steps, "advance", None)
-    waiting = [(reproduce.EXPERIMENTS["dal-per-parameter"], _dal.Config((sweep,)))]
-    assert _run._trainings(2 * waiting) == [sweep]
-    (result,) = _run._results(waiting, "quick", tmp_path, 2, None, lambda sentence: None)
-    assert result.error == ""
-    assert result.tables["contenders"]["contender"].tolist() == ["h = 0.1", "h = 0.2"]
 
 
 def test_an_experiment_named_twice_runs_once(counting, tmp_path):
@@ -255,7 +137,7 @@ def test_a_result_of_other_code_is_left_out_and_said(counting, tmp_path):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": "0.0.1"}))
     results, said = run_all(tmp_path, ["counting"])
     assert [result.experiment.id for result in results] == ["counting"]
-    assert "Left out of the report, since what is saved was made by another version" in said
+    assert "Left out of the report, since what is saved was made by principalflow 0.0.1" in said
 
 
 def test_redrawing_runs_nothing(counting, tmp_path):
@@ -289,33 +171,3 @@ def test_a_file_in_place_of_the_folder_is_refused_before_anything_runs(counting,
     with pytest.raises(OSError, match="out must be a folder that can be written to"):
         run_all(tmp_path / "file")
     assert counting.run.runs == 0
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc, to see whether a process is there")
-def test_processes_end_with_the_one_that_started_them():
-    script = (
-        "import os, signal, time\n"
-        "from concurrent.futures import ProcessPoolExecutor\n"
-        "from multiprocessing import get_context\n"
-        "from principalflow.reproduce import _run\n"
-        "if __name__ == '__main__':\n"
-        "    pool = ProcessPoolExecutor(1, get_context('spawn'), _run._begin, (None,))\n"
-        "    print(pool.submit(os.getpid).result(), flush=True)\n"
-        "    pool.submit(time.sleep, 60)\n"
-        "    time.sleep(0.5)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "killed.py"
-        file.write_text(script)
-        started = subprocess.run([sys.executable, file], capture_output=True, text=True)
-    assert started.returncode == -signal.SIGKILL
-    state = Path(f"/proc/{int(started.stdout)}/status")
-    for _ in range(100):
-        try:
-            if "zombie" in state.read_text():
-                return
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        time.sleep(0.1)
-    pytest.fail("the process is still there")

@@ -12,7 +12,7 @@ from reproduce.cases import experiment
 
 import principalflow as pf
 from principalflow.reproduce import PROFILES, Result
-from principalflow.reproduce._dal import Config
+from principalflow.reproduce._dal_settings import Config
 from principalflow.reproduce._kept import place, trainings_in
 from principalflow.reproduce._result import load
 from principalflow.reproduce._sweeps import (

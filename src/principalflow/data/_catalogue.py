@@ -8,8 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import pandas
+
 from principalflow import _checks
-from principalflow._table import table
 from principalflow.data import _cifar10, _mnist
 from principalflow.data._csv_file import csv
 from principalflow.data._dataset import Dataset, Request, user_path
@@ -148,18 +149,18 @@ def names() -> tuple[str, ...]:
     return tuple(_KNOWN)
 
 
-def describe() -> Any:
+def describe() -> pandas.DataFrame:
     """Returns a table of the data sets that `load` knows: how many, of which shape, and where they come from.
 
     Returns:
-        A pandas DataFrame, or a dict of columns where pandas isn't installed.
+        A pandas DataFrame.
 
     Example:
         >>> import principalflow as pf
         >>> pf.data.describe()["samples"].tolist()
         [120, 456, 1438, 60000, 50000]
     """
-    return table(
+    return pandas.DataFrame(
         {
             "name": name,
             "content": known.content,

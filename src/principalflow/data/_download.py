@@ -1,6 +1,5 @@
 """Downloads over HTTPS that can be resumed and are checked."""
 
-import os
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -9,6 +8,7 @@ from urllib.error import HTTPError
 
 from filelock import FileLock
 
+from principalflow._atomic import put
 from principalflow._progress import progress
 from principalflow.data._digest import Digest
 
@@ -65,7 +65,7 @@ def _download(urls: Sequence[str], target: Path, digest: Digest, shown: bool | N
         with part.open("rb") as file:
             fault = digest.fault(file)
         if not fault:
-            os.replace(part, target)
+            put(part, target)
             return
         part.unlink()
         failures.append(f"{url}: the file {fault}; what was downloaded is removed")

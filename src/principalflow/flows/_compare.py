@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+import pandas
 
 from principalflow import _checks
-from principalflow._table import table
 from principalflow.descent import descend
 from principalflow.flows._flow import Flow, as_flow
 from principalflow.flows._integrate import check_start, solve, solver_for
@@ -27,7 +27,7 @@ def compare(
     rtol: float = 1e-6,
     max_steps: int = 1000,
     kinds: Sequence[Kind] = ("local", "global"),
-) -> Any:
+) -> pandas.DataFrame:
     r"""Returns a table of each flow's error against gradient descent, per step.
 
     The `"global"` error after n steps is $\|\theta_n - \theta(nh)\|$, both from the same start (paper, fig. small MLP);
@@ -45,11 +45,10 @@ def compare(
         kinds: Which kinds of error to compute.
 
     Returns:
-        One row per flow, step and kind of error, as a pandas DataFrame, or as a dict of columns where
-        pandas isn't installed: `flow`, `step`, `kind`, `error`, `relative_error` (over the length of
-        descent's step; below `rtol` it is the solver's own), `evaluations` (of the field, for this step),
-        `status`. Where descent or the flow ended early the error is NaN, and where descent doesn't move the relative
-        error; `status` says why.
+        One row per flow, step and kind of error, as a pandas DataFrame: `flow`, `step`, `kind`, `error`,
+        `relative_error` (over the length of descent's step; below `rtol` it is the solver's own), `evaluations` (of
+        the field, for this step), `status`. Where descent or the flow ended early the error is NaN, and where descent
+        doesn't move the relative error; `status` says why.
 
     Raises:
         ValueError: As `descend` and `integrate` do, for what are no flows, two flows of one name, or unknown kinds.
@@ -95,7 +94,7 @@ def compare(
 
     rows = [(name, *row) for name, flow in named.items() for kind in kinds for row in follow(flow, kind)]
     columns = ("flow", "step", "kind", "error", "relative_error", "evaluations", "status")
-    return table(dict(zip(columns, row, strict=True)) for row in rows)
+    return pandas.DataFrame(rows, columns=columns)
 
 
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:

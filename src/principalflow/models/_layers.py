@@ -5,7 +5,7 @@ A layer asks beforehand whether memory holds it, but for those `in_network`: a n
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -167,11 +167,13 @@ class BatchNorm(eqx.Module):
 
     scale: Inexact[Array, " channels"]
     shift: Inexact[Array, " channels"]
-    needs_whole_batch: bool = eqx.field(static=True)
+    why_whole_batch: ClassVar[str] = (
+        "batch normalisation takes its mean and variance over the whole batch, and chunks would each have their own, "
+        'which is another loss. Use normalization="group" or "none".'
+    )
 
     def __init__(self, channels: int, dtype: Any = None, *, in_network: bool = False):
         self.scale, self.shift = _scale_and_shift(channels, dtype, in_network)
-        self.needs_whole_batch = True
 
     def __call__(self, x: Images) -> Images:
         """Returns the normalised images."""

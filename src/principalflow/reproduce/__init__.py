@@ -2,15 +2,15 @@
 
 try:
     import matplotlib  # noqa: F401
-    import pandas  # noqa: F401
     import pyarrow  # noqa: F401
 except ImportError as error:
     raise ImportError(f"principalflow.reproduce needs {error.name}: pip install 'principalflow[reproduce]'.") from error
 
 from principalflow.reproduce._catalogue import EXPERIMENTS
 from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Profile
+from principalflow.reproduce._folder import CLAIMS, clean, collect
 from principalflow.reproduce._result import Result
-from principalflow.reproduce._run import CLAIMS, collect, run, run_all
+from principalflow.reproduce._run import run, run_all
 
 __all__ = [
     "CLAIMS",
@@ -20,6 +20,7 @@ __all__ = [
     "Experiment",
     "Profile",
     "Result",
+    "clean",
     "collect",
     "run",
     "run_all",

@@ -75,6 +75,7 @@ class Experiment:
         claims: Takes settings and tables and returns the claims.
         draw: Takes settings and tables and returns the figure.
         explore: Takes settings and tables and returns interactive figures (plotly) by their captions.
+        schema: Raised where a change of the code gives other tables: results of other numbers are not taken any more.
         stand_ins: By profile, what stands in for the paper's data or network, as a sentence; none for the paper's own.
     """
 
@@ -91,3 +92,4 @@ class Experiment:
     stand_ins: Mapping[Profile, str] = field(default_factory=dict)
     we_add: str = ""
     trainings: Callable[[Any], Sequence[Makeable]] = lambda config: ()
+    schema: int = 1

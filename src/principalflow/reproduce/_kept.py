@@ -1,9 +1,7 @@
-"""Where the trainings of a run are kept, by their settings and the code that made them."""
+"""Where the trainings of a run are kept, by their settings and the versions that made them."""
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -12,8 +10,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from principalflow.reproduce._result import this_code
+from principalflow.reproduce._stamp import digest, stamp
 
+# Of trainings, which experiments share: raised where a change of the code gives other ones of the same settings.
+_SCHEMA = 1
 _LOCK = ".lock"
 _FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 
@@ -34,20 +34,26 @@ def place(settings: Any, suffix: str = "") -> Path | None:
     if folder is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(dataclasses.asdict(settings), sort_keys=True)
-    return folder / f"{this_code()['code']}-{hashlib.sha256(content.encode()).hexdigest()[:16]}{suffix}"
+    return folder / f"{_made_by()}-{digest(dataclasses.asdict(settings))}{suffix}"
 
 
-def clear(folder: Path) -> None:
-    """Removes what other code made, which no run takes any more, but for what is in use."""
-    for old in folder.iterdir() if folder.is_dir() else []:
-        ours = old.name.lstrip(".").startswith(this_code()["code"])  # with a dot while it is being written
+def clean(folder: Path) -> list[Path]:
+    """Removes trainings that other versions made, which no run takes any more, but for what is in use; returns them."""
+    removed = []
+    for old in sorted(folder.iterdir()) if folder.is_dir() else []:
+        ours = old.name.lstrip(".").startswith(_made_by())  # with a dot while it is being written
         if not ours and old.suffix != _LOCK:
             with contextlib.suppress(Timeout), lock(old, timeout=0):
-                shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
+                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
                 Path(f"{old}{_LOCK}").unlink(missing_ok=True)
+                removed.append(old)
+    return removed
 
 
 def lock(path: Path, timeout: float = -1) -> FileLock:
     """Returns the lock of a training, for whoever makes or removes it; others wait for so many seconds, or for ever."""
     return FileLock(f"{path}{_LOCK}", timeout=timeout)
+
+
+def _made_by() -> str:
+    return digest(stamp(_SCHEMA))

@@ -1,33 +1,28 @@
 """What came out of an experiment, and its folder: tables, figure, and result.json."""
 
 import dataclasses
-import hashlib
 import io
 import json
 import math
-import os
-import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import jax
-import numpy as np
 import pandas
 from matplotlib.figure import Figure
 from PIL import Image
-from scipy.spatial import KDTree
 
+from principalflow._atomic import whole
 from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
+from principalflow.reproduce._stamp import stamp
 from principalflow.runs._files import write_json
 
 FIGURE = "figure.png"
 _RESULT = "result.json"
 DPI = 150
-_EXACT_COLOURS = 96  # of the 256 of a saved figure
 _LETTERS_PER_INCH = 11  # of small print
 
 
@@ -44,7 +39,7 @@ class Result:
         seconds: How long it took.
         error: Why it failed, as Python's traceback; empty if it didn't.
         folder: Where it is saved; None if it isn't.
-        made_by: The version, and a digest of the package's code.
+        made_by: The versions and the experiment's schema that it was made by; by default those of this process.
     """
 
     experiment: Experiment = field(repr=False)
@@ -55,7 +50,11 @@ class Result:
     seconds: float
     error: str = ""
     folder: Path | None = None
-    made_by: Mapping[str, str] = field(default_factory=lambda: this_code())
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if not self.made_by:
+            object.__setattr__(self, "made_by", stamp(self.experiment.schema))
 
     @property
     def besides(self) -> str:
@@ -79,19 +78,14 @@ class Result:
     def save(self, out: Path) -> "Result":
         """Returns the result, saved below `out` as a whole; what was there before is replaced."""
         folder = out / self.profile / self.experiment.id
-        unfinished = folder.with_name(f".{folder.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)  # a killed process may have left it
-        unfinished.mkdir(parents=True)
-        try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with whole(folder, f".{folder.name}.unfinished") as unfinished:
+            unfinished.mkdir()
             for name, table in self.tables.items():
                 table.to_parquet(unfinished / f"{name}.parquet")
             if not self.error:
                 _save_figure(self.draw(), unfinished / FIGURE)
             write_json(unfinished / _RESULT, self._content())
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(unfinished, folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
         return dataclasses.replace(self, folder=folder)
 
     def _content(self) -> dict[str, Any]:
@@ -110,16 +104,18 @@ class Result:
         }
 
 
-def load(out: Path, experiment: Experiment, profile: Profile, by_any_code: bool = False) -> tuple[Result | None, str]:
-    """Returns what is saved of an experiment; or None, and why it can't be used, empty where nothing is saved."""
+def load(out: Path, experiment: Experiment, profile: Profile, outdated: bool = False) -> tuple[Result | None, str]:
+    """Returns what is saved of an experiment; or None, and why it can't be used, empty where nothing is saved.
+
+    What other versions or another schema made is outdated, and taken only if asked for.
+    """
     folder = out / profile / experiment.id
     if not folder.exists():
         return None, ""
     try:
-        content = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
-        differing = [name for name, value in this_code().items() if content[name] != value]
-        if differing and not by_any_code:
-            return None, f"what is saved was made by another {differing[0]} of principalflow"
+        content = _content_of(folder)
+        if not outdated and (why := _outdated(content, experiment)):
+            return None, why
         return _read(folder, content, experiment, profile), ""
     except (KeyError, TypeError, ValueError, OSError) as error:
         return None, f"what is saved can't be read: {type(error).__name__} {error}"
@@ -135,8 +131,32 @@ def _read(folder: Path, content: dict[str, Any], experiment: Experiment, profile
         seconds=content["seconds"],
         error=content["error"],
         folder=folder,
-        made_by={name: content[name] for name in this_code()},
+        made_by={name: content[name] for name in stamp(experiment.schema) if name in content},
     )
+
+
+def is_outdated(out: Path, experiment: Experiment, profile: Profile) -> bool:
+    """Whether what is saved of an experiment was made by other versions or another schema."""
+    try:
+        return bool(_outdated(_content_of(out / profile / experiment.id), experiment))
+    except (ValueError, OSError):  # nothing is there, or it can't be told
+        return False
+
+
+def _content_of(folder: Path) -> dict[str, Any]:
+    content = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or "version" not in content:
+        raise ValueError(f"{_RESULT} has no version")
+    return content
+
+
+def _outdated(content: Mapping[str, Any], experiment: Experiment) -> str:
+    """Returns by what it was made, in words, if by something else than what there is now."""
+    for name, now in stamp(experiment.schema).items():
+        if content.get(name) != now:
+            what = {"version": "principalflow", "schema": "the experiment's schema"}.get(name, name)
+            return f"what is saved was made by {what} {content.get(name, 'unknown')}, and this is {now}"
+    return ""
 
 
 def _claim(content: Mapping[str, Any]) -> Claim:
@@ -145,40 +165,17 @@ def _claim(content: Mapping[str, Any]) -> Claim:
 
 
 def _save_figure(figure: Figure, path: Path) -> None:
-    """Saves with 256 colours, in a third of the space: the most frequent ones, and others from all over the cube."""
+    """Saves with 256 colours, in a third of the space."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=DPI)
     image = Image.open(drawn).convert("RGB")
-    packed = np.asarray(image) @ np.array([1 << 16, 1 << 8, 1])
-    found, place, count = np.unique(packed, return_inverse=True, return_counts=True)
-    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    others = np.array(image.quantize(256 - _EXACT_COLOURS, Image.Quantize.FASTOCTREE).getpalette()).reshape(-1, 3)
-    palette = np.concatenate([colours[np.argsort(-count)[:_EXACT_COLOURS]], others])[:256].astype(np.uint8)
-    _, nearest = KDTree(palette).query(colours)
-    saved = Image.fromarray(np.asarray(nearest, np.uint8)[place.reshape(packed.shape)])
-    saved.putpalette(palette.tobytes())
-    saved.save(path, optimize=True)
+    # A median cut would give most colours to the smoothing of letters.
+    image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def number(value: float) -> float | str:
     """Returns a number as JSON can hold it: "inf" and "nan" are text."""
     return value if math.isfinite(value) else str(value)
-
-
-def this_code() -> dict[str, str]:
-    """Returns what a result depends on besides its settings: the version, and a digest of the package's code."""
-    from principalflow import __version__
-
-    return {"version": __version__, "code": _CODE}
-
-
-def _digest() -> str:
-    package = Path(str(resources.files("principalflow")))
-    files = sorted(package.rglob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-
-
-_CODE = _digest()  # of the files as they are when the package is imported: they may be edited while it runs
 
 
 def _typed(kind: Any, value: Any) -> Any:

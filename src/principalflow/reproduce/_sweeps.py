@@ -161,7 +161,8 @@ def _optimizer(o: Options) -> str:
 
 
 def _rows(path: Path) -> Table:
-    frame, o = runs.load(path), Options.from_file(path / CONFIG)
+    frame: Table = runs.load(path)
+    o = Options.from_file(path / CONFIG)
     gradient = "gradient_norm" if o.batch_size is None else "batch_gradient_norm"
     missing = frame["step"] * np.nan
     loss, recorded, norm = (frame.get(name, missing) for name in ("loss", "drift_estimate", "gradient_norm"))

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from principalflow import data as datasets
 from principalflow import models
-from principalflow._checks import NonFiniteError
+from principalflow._atomic import whole
+from principalflow._checks import NonFiniteError, chosen_precision
 from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
 from principalflow.record import Record
@@ -70,6 +71,7 @@ class Training:
         """Makes it, where it isn't there already."""
         trained(self)
 
+    @chosen_precision()
     def objective(self) -> Objective:
         """Returns the loss; its `theta` is the start."""
         dataset = datasets.load(self.data, self.samples, test_samples=0)
@@ -154,6 +156,5 @@ def descended(training: Training, objective: Objective, theta: Vector | NDArray)
 
 
 def _save(file: Path, arrays: dict[str, NDArray]) -> None:
-    unfinished = file.with_name(f".{file.stem}.{os.getpid()}.npz")
-    np.savez(unfinished, **arrays)  # pyright: ignore[reportArgumentType]
-    os.replace(unfinished, file)
+    with whole(file, f".{file.stem}.{os.getpid()}.npz") as unfinished:  # several processes may make it at once
+        np.savez(unfinished, **arrays)  # pyright: ignore[reportArgumentType]

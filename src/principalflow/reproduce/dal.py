@@ -4,16 +4,10 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import (
     DAL,
-    RESNET,
     STEPS_NOT_COST,
-    VGG,
-    Config,
-    both,
-    descent_with_momentum,
     end_of_sweep,
     fixed_rates,
     lowest_loss,
@@ -21,6 +15,7 @@ from principalflow.reproduce._dal import (
     ratio,
     settings,
 )
+from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, both, descent_with_momentum
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -31,12 +26,12 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["contenders"], 3)
+    figure, parts = _dal_drawing.panels(tables["contenders"], 3)
     for (loss, others, ends), setting, rows in parts:
-        steps, rates = _dal.of(tables["steps"], setting), list(fixed_rates(rows)["contender"])
-        _dal.draw_losses(loss, steps, [*rates, DAL])
-        _dal.draw_losses(others, steps, [name for name in rows["contender"] if name not in rates])
-        _dal.draw_accuracies(ends, rows)
+        steps, rates = _dal_queries.of(tables["steps"], setting), list(fixed_rates(rows)["contender"])
+        _dal_drawing.draw_losses(loss, steps, [*rates, DAL])
+        _dal_drawing.draw_losses(others, steps, [name for name in rows["contender"] if name not in rates])
+        _dal_drawing.draw_accuracies(ends, rows)
         loss.set_title(f"{setting}: loss of DAL and fixed rates")
         others.set_title("loss of DAL-p and others")
     return figure
@@ -46,7 +41,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     rates = fixed_rates(rows)
     dal, best = named(rows, DAL), lowest_loss(rates)
     told = "; ".join(
-        f"{row['contender']} {row['last_loss']:.3g}, {_dal.accuracy(row)}, rise {row['largest_rise']:.2g}"
+        f"{row['contender']} {row['last_loss']:.3g}, {_dal_queries.accuracy(row)}, rise {row['largest_rise']:.2g}"
         for _, row in rows.iterrows()
     )
     return [
@@ -88,7 +83,7 @@ def _peers(options: Options) -> tuple[Sweep, ...]:
     )
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal",
     title="DAL is stable without a sweep over rates",
     figure="Figure dal, section 6.2",

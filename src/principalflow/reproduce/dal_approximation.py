@@ -6,20 +6,9 @@ Figures dal_cifar_full_batch, dal_cifar_sgd, dal_approx_comp and dal_0_5_approx_
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
-    DAL,
-    HALF,
-    VGG,
-    Config,
-    accuracy,
-    dal,
-    named,
-    on_batches,
-    ratio,
-    settings,
-)
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import DAL, HALF, accuracy, named, ratio, settings
+from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, dal, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -32,18 +21,18 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["steps"], 3)
+    figure, parts = _dal_drawing.panels(tables["steps"], 3)
     for (loss, rate, ends), setting, steps in parts:
         names = [name for power in (DAL, HALF) for name in (power, f"{power}, {_FINITE}")]
-        _dal.draw_losses(loss, steps, names)
-        _dal.draw_curves(rate, steps, "learning_rate", names)
-        _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting), names)
+        _dal_drawing.draw_losses(loss, steps, names)
+        _dal_drawing.draw_curves(rate, steps, "learning_rate", names)
+        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting), names)
         rate.set_title("learning rate")
     return figure
 
 
 def _claims(setting: str, rows: Table) -> list[Claim]:
-    full = _dal.is_full_batch(setting)
+    full = _dal_queries.is_full_batch(setting)
     most, words = (0.005, "no test accuracy is lost") if full else (0.02, "little test accuracy is lost")
     claims, apart = [], {}
     for power in (DAL, HALF):
@@ -72,7 +61,7 @@ def _sweeps(options: Options) -> tuple[Sweep, Sweep]:
     return dal(options), dal(options, (1.0, 0.5), curvature="finite_difference")
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-approximation",
     title="DAL by finite differences",
     figure="Figures dal_cifar_full_batch, dal_cifar_sgd, dal_approx_comp and dal_0_5_approx_comp, appendix C",

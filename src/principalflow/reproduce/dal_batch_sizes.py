@@ -9,23 +9,19 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import (
     DAL,
     HALF,
-    VGG,
-    Config,
     accuracy,
     best_test,
-    both,
     fixed_rates,
     lowest_loss,
     named,
-    on_batches,
     ratio,
     settings,
 )
+from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, both, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 
 
@@ -39,8 +35,8 @@ def draw(config: Config, tables: Tables) -> Figure:
     figure = Figure(figsize=(5.5 * len(parts), 8.5), layout="constrained")
     for (loss, ends), (setting, rows) in zip(figure.subplots(2, len(parts), squeeze=False).T, parts, strict=True):
         names = [*fixed_rates(rows)["contender"], DAL, HALF]
-        _dal.draw_losses(loss, _dal.of(tables["steps"], setting), names)
-        _dal.draw_accuracies(ends, rows, names)
+        _dal_drawing.draw_losses(loss, _dal_queries.of(tables["steps"], setting), names)
+        _dal_drawing.draw_accuracies(ends, rows, names)
     return figure
 
 
@@ -78,7 +74,7 @@ def _least(numbers: Iterable[float]) -> float:
     return float(np.min(list(numbers)))
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-batch-sizes",
     title="DAL across batch sizes",
     figure="Figures imagenet_lr_scaling_across_batch_sizes and imagenet_lr_sqrt_scaling_across_batch_sizes, appendix D",

@@ -2,18 +2,13 @@
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import (
     DAL,
     HALF,
-    RESNET,
     STEPS_NOT_COST,
-    VGG,
-    Config,
     accuracy,
     best_test,
-    both,
     end_of_sweep,
     fixed_rates,
     lowest_loss,
@@ -21,6 +16,7 @@ from principalflow.reproduce._dal import (
     ratio,
     settings,
 )
+from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, both
 from principalflow.reproduce._experiment import Claim, Table, Tables
 
 
@@ -29,12 +25,12 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["contenders"], 3)
+    figure, parts = _dal_drawing.panels(tables["contenders"], 3)
     for (loss, test, ends), setting, rows in parts:
-        steps, names = _dal.of(tables["steps"], setting), [*fixed_rates(rows)["contender"], DAL, HALF]
-        _dal.draw_losses(loss, steps, names)
-        _dal.draw_curves(test, steps, "test_accuracy", names, log=False)
-        _dal.draw_accuracies(ends, rows, names)
+        steps, names = _dal_queries.of(tables["steps"], setting), [*fixed_rates(rows)["contender"], DAL, HALF]
+        _dal_drawing.draw_losses(loss, steps, names)
+        _dal_drawing.draw_curves(test, steps, "test_accuracy", names, log=False)
+        _dal_drawing.draw_accuracies(ends, rows, names)
         test.set_title("test accuracy")
     return figure
 
@@ -72,7 +68,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     ]
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-half",
     title="DAL-0.5 trains faster than a sweep, and tests as well",
     figure="Figure l_r_scaling_sqrt, section 6.3",

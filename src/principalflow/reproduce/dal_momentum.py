@@ -2,22 +2,9 @@
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
-    DAL,
-    MOMENTUM,
-    VGG,
-    Config,
-    dal,
-    descent_with_momentum,
-    end_of_sweep,
-    lowest_loss,
-    named,
-    on_batches,
-    ratio,
-    settings,
-)
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import DAL, end_of_sweep, lowest_loss, named, ratio, settings
+from principalflow.reproduce._dal_settings import CHEAP, MOMENTUM, VGG, Config, dal, descent_with_momentum, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -43,13 +30,13 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["contenders"], 3)
+    figure, parts = _dal_drawing.panels(tables["contenders"], 3)
     for (fixed, own, ends), setting, rows in parts:
-        steps, rates = _dal.of(tables["steps"], setting), list(_rates(rows)["contender"])
-        _dal.draw_losses(fixed, steps, [*rates, PRINTED])
-        _dal.draw_losses(own, steps, [DAL, PRINTED, WHOLE])
+        steps, rates = _dal_queries.of(tables["steps"], setting), list(_rates(rows)["contender"])
+        _dal_drawing.draw_losses(fixed, steps, [*rates, PRINTED])
+        _dal_drawing.draw_losses(own, steps, [DAL, PRINTED, WHOLE])
         own.set_title("loss of DAL")
-        _dal.draw_accuracies(ends, rows, [*rates, DAL, PRINTED, WHOLE])
+        _dal_drawing.draw_accuracies(ends, rows, [*rates, DAL, PRINTED, WHOLE])
     return figure
 
 
@@ -74,7 +61,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
             "<",
             1,
             note=f"{printed['last_loss']:.3g} against {best['last_loss']:.3g}, found by a sweep of {len(rates)} rates. "
-            f"{_dal.STEPS_NOT_COST}{end_of_sweep(best, rates)}",
+            f"{_dal_queries.STEPS_NOT_COST}{end_of_sweep(best, rates)}",
         ),
         Claim(
             f"{setting}: and more stable: the largest relative rise of its loss, from one record to the next, over "
@@ -105,7 +92,7 @@ def _sweeps(options: Options, rates: tuple[float, ...] | None = None) -> tuple[S
     )
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-momentum",
     title="DAL with momentum",
     figure="Figures momentum_imagenet, section 7, and momentum_imagenet_1024, appendix D",

@@ -5,24 +5,20 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import (
     DAL,
     HALF,
     STEPS_NOT_COST,
-    VGG,
-    Config,
     accuracy,
     best_test,
-    dal,
-    descent,
     end_of_sweep,
     fixed_rates,
     lowest_loss,
     named,
     settings,
 )
+from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, dal, descent
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -32,16 +28,16 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, rows in settings(tables["contenders"])
-        for claim in _claims(setting, _dal.of(tables["steps"], setting), rows)
+        for claim in _claims(setting, _dal_queries.of(tables["steps"], setting), rows)
     ]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["steps"], 3)
+    figure, parts = _dal_drawing.panels(tables["steps"], 3)
     for (loss, test, ends), setting, steps in parts:
-        _dal.draw_losses(loss, steps)
-        _dal.draw_curves(test, steps, "test_accuracy", log=False)
-        _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting))
+        _dal_drawing.draw_losses(loss, steps)
+        _dal_drawing.draw_curves(test, steps, "test_accuracy", log=False)
+        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting))
         test.set_title("test accuracy")
     return figure
 
@@ -85,7 +81,7 @@ def _sweeps(options: Options, rates: tuple[float, ...]) -> tuple[Sweep, Sweep]:
     return descent(options, rates), dal(options, (1.0, 0.5))
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-mse",
     title="DAL with a square loss",
     figure="Figure least_square_loss_dal, appendix D",

@@ -2,8 +2,9 @@
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import CHEAP, VGG, Config, accuracy, dal, on_batches, ratio, settings
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import accuracy, ratio, settings
+from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, dal, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
@@ -15,16 +16,16 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, rows in settings(tables["contenders"])
-        for claim in _claims(setting, _dal.of(tables["steps"], setting), rows)
+        for claim in _claims(setting, _dal_queries.of(tables["steps"], setting), rows)
     ]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["steps"], 3)
+    figure, parts = _dal_drawing.panels(tables["steps"], 3)
     for (loss, rate, ends), setting, steps in parts:
-        _dal.draw_losses(loss, steps)
-        _dal.draw_curves(rate, steps, "learning_rate")
-        _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting))
+        _dal_drawing.draw_losses(loss, steps)
+        _dal_drawing.draw_curves(rate, steps, "learning_rate")
+        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting))
         rate.set_title("mean rate over the parameters; dotted: the cap")
         rate.axhline(Options.max_learning_rate, color="grey", linestyle=":", linewidth=0.8)
     return figure
@@ -59,7 +60,7 @@ def _sweeps(options: Options) -> tuple[Sweep, ...]:
     return tuple(dal(options, (1.0, 0.5), per_parameter=True, factor=factor) for factor in _FACTORS)
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-per-parameter",
     title="A rate for each parameter",
     figure="Figures vgg_lr_scaling_per_parameter and imagenet_lr_scaling_per_parameter, appendix D",

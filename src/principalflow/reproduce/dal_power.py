@@ -5,8 +5,9 @@ Figures power_sweeps, power_sweeps_all and power_sweeps_batch_sizes_vgg.
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import CHEAP, RESNET, VGG, Config, correlation_claim, dal, on_batches, settings
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import correlation_claim, settings
+from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, dal, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 
@@ -16,12 +17,12 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["steps"], 4)
+    figure, parts = _dal_drawing.panels(tables["steps"], 4)
     for (rate, loss, drift, ends), setting, steps in parts:
-        _dal.draw_curves(rate, steps, "learning_rate")
-        _dal.draw_losses(loss, steps)
-        _dal.draw_curves(drift, steps, "drift")
-        _dal.draw_accuracies(ends, _dal.of(tables["contenders"], setting))
+        _dal_drawing.draw_curves(rate, steps, "learning_rate")
+        _dal_drawing.draw_losses(loss, steps)
+        _dal_drawing.draw_curves(drift, steps, "drift")
+        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting))
         rate.set_title(f"{setting}: learning rate")
         loss.set_title("loss")
         drift.set_title(r"drift of a step, $\frac{h^2}{2}\|Hg\|$")
@@ -38,14 +39,14 @@ def _claims(setting: str, runs: Table) -> list[Claim]:
             f"{setting}: lower p, better test accuracy", rank_correlation(power, fine["test_accuracy"]), -1, gone
         ),
     ]
-    if _dal.is_full_batch(setting):
+    if _dal_queries.is_full_batch(setting):
         found = rank_correlation(power, fine["largest_rise"])
         sentence = f"{setting}: lower p, less stability: larger rises of the loss"
         claims.append(correlation_claim(sentence, found, -1, gone))
     return claims
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-power",
     title="Lower powers: more drift, less stability, better test accuracy",
     figure="Figures power_sweeps, section 6.3, power_sweeps_all and power_sweeps_batch_sizes_vgg, appendix D",

@@ -6,8 +6,9 @@ Figures l_r_scaling_quantities and connections_quantities.
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import CHEAP, DAL, RESNET, VGG, Config, both, fixed_rates, lowest_loss, settings
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import DAL, fixed_rates, lowest_loss, settings
+from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, both
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 from principalflow.training import Options
@@ -19,17 +20,17 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, rows in settings(tables["contenders"])
-        for claim in _claims(setting, _dal.of(tables["steps"], setting), lowest_loss(fixed_rates(rows)))
+        for claim in _claims(setting, _dal_queries.of(tables["steps"], setting), lowest_loss(fixed_rates(rows)))
     ]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["steps"], 3)
+    figure, parts = _dal_drawing.panels(tables["steps"], 3)
     for (rate, update, would_be), setting, steps in parts:
         names = [*dict.fromkeys(fixed_rates(steps)["contender"]), DAL]
-        _dal.draw_curves(rate, steps, "learning_rate", names)
-        _dal.draw_curves(update, steps, "update_norm", names)
-        _dal.draw_curves(would_be, steps.assign(would_be=2 / steps["measured_curvature"]), "would_be", names)
+        _dal_drawing.draw_curves(rate, steps, "learning_rate", names)
+        _dal_drawing.draw_curves(update, steps, "update_norm", names)
+        _dal_drawing.draw_curves(would_be, steps.assign(would_be=2 / steps["measured_curvature"]), "would_be", names)
         rate.set(title=f"{setting}: learning rate", ylabel="$h$")
         update.set(title="length of the update", ylabel=r"$h\,\|\nabla E\|$", ylim=_most(steps["update_norm"]))
         would_be.set(title="DAL's rate, measured along all of these", ylabel=r"$2/\|H\hat g\|$")
@@ -70,7 +71,7 @@ def _claims(setting: str, steps: Table, best: Table) -> list[Claim]:
         Claim(
             f"{setting}: more steadily than at the rate with the lowest last loss, {best['contender']}: how many times "
             "longer than an earlier update one gets, over the same at that rate, each in the worst seed",
-            _dal.ratio(regrowth, other),
+            _dal_queries.ratio(regrowth, other),
             "<",
             1,
             note=f"{regrowth:.3g} times against {other:.3g} times.",
@@ -105,7 +106,7 @@ def _most(column: Table) -> tuple[float, float]:
     return float(finite.quantile(0.001)) / 2, float(finite.quantile(0.98)) * 2
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="dal-quantities",
     title="DAL's rate falls and then grows; its updates become shorter",
     figure="Figures l_r_scaling_quantities, section 6.2, and connections_quantities, appendix D",

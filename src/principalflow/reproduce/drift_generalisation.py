@@ -6,8 +6,9 @@ Figures stability_lambda_performance and drift_lambda_sgd_connection.
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import CHEAP, VGG, Config, both, correlation_claim, on_batches, settings
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import correlation_claim, settings
+from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, both, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 
@@ -19,14 +20,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, runs in settings(tables["runs"])
-        for claim in _claims(setting, runs, _dal.of(tables["contenders"], setting))
+        for claim in _claims(setting, runs, _dal_queries.of(tables["contenders"], setting))
     ]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    figure, parts = _dal.panels(tables["runs"], 4)
+    figure, parts = _dal_drawing.panels(tables["runs"], 4)
     for axes, setting, runs in parts:
-        shades = _dal.colours(list(runs["contender"].unique()))
+        shades = _dal_drawing.colours(list(runs["contender"].unique()))
         pairs = [(sweep, measure) for sweep in _SWEEPS for measure in _MEASURES]
         for ax, (sweep, measure) in zip(axes, pairs, strict=True):
             rows = _finished(runs, sweep)
@@ -62,7 +63,7 @@ def _claims(setting: str, runs: Table, contenders: Table) -> list[Claim]:
         Claim(
             f"{setting}: DAL-p gets to a lower λ₀ than even large rates: the least mean over the seeds over that of "
             "fixed rates",
-            _dal.ratio(lowest, of_rates),
+            _dal_queries.ratio(lowest, of_rates),
             "<",
             1,
             note=f"{at}. With a cross-entropy λ₀ falls with the loss, too.",
@@ -74,7 +75,7 @@ def _finished(runs: Table, sweep: str) -> Table:
     return runs[runs[_SWEEPS[sweep]].notna() & ~runs["diverged"]]
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="drift-generalisation",
     title="More drift goes with better test accuracy and lower curvature",
     figure="Figures stability_lambda_performance, section 6.3, and drift_lambda_sgd_connection, appendix D",

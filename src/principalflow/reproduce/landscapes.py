@@ -17,19 +17,9 @@ from numpy.typing import NDArray
 
 from principalflow import landscape, plot
 from principalflow.landscape import Landscape, Plane
-from principalflow.reproduce import _dal
-from principalflow.reproduce._dal import (
-    CHEAP,
-    DAL,
-    VGG,
-    accuracy,
-    best_test,
-    both,
-    fixed_rates,
-    on_batches,
-    ratio,
-    settings,
-)
+from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow.reproduce._dal_queries import DAL, accuracy, best_test, fixed_rates, ratio, settings
+from principalflow.reproduce._dal_settings import CHEAP, VGG, both, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep, ends, problem_of
 from principalflow.training import Options
@@ -40,7 +30,7 @@ _ON_PATH = 30  # iterates of a path
 
 
 @dataclass(frozen=True)
-class Config(_dal.Config):
+class Config(_dal_settings.Config):
     """For each batch size a sweep of descent and one of DAL-p.
 
     Landscapes are those around what the rate and the power with the best test accuracies learned.
@@ -55,7 +45,7 @@ class Config(_dal.Config):
 
 
 def run(config: Config) -> Tables:
-    tables, sweeps = _dal.run(config), _dal.trainings(config)
+    tables, sweeps = _dal_settings.run(config), _dal_settings.trainings(config)
     pairs = zip(sweeps[::2], sweeps[1::2], settings(tables["contenders"]), strict=True)
     found = [part for fixed, adapted, (_, rows) in pairs for part in _landscapes(config, fixed, adapted, rows)]
     return tables | {
@@ -92,7 +82,7 @@ def draw(config: Config, tables: Tables) -> Figure:
             led.set_title(f"the plane {kind}: {share}", fontsize="small")
         for point in points.itertuples() if kind == SOLUTIONS else ():
             led.annotate(point.name, (point.x, point.y), xytext=(4, 4), textcoords="offset points")
-        _dal.draw_curves(curvature, _dal.of(tables["steps"], setting), "sharpness", names)
+        _dal_drawing.draw_curves(curvature, _dal_queries.of(tables["steps"], setting), "sharpness", names)
         curvature.set_title(r"$\lambda_0$ along training", fontsize="small")
         curvature.legend(fontsize="small")
     return figure
@@ -118,7 +108,7 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
         )
         caption = f"the loss around what was learned, along two random directions, up to {reach:g} of the filters' size"
         plots[f"{setting}: {caption}; cut at {highest:.2g}"] = surfaces
-        for kind, points in _dal.of(tables["points"], setting).groupby("kind", sort=False):
+        for kind, points in _dal_queries.of(tables["points"], setting).groupby("kind", sort=False):
             found = _landscape(_of(tables["grids"], setting, kind), points)
             x, y = found.axes
             contour = go.Contour(
@@ -158,11 +148,11 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
                 f"{config.points} points took {seconds:.2g} s at the median.",
             )
         )
-    steps = _dal.of(tables["steps"], setting)
+    steps = _dal_queries.of(tables["steps"], setting)
     level = best["last_loss"]
     there = [_sharpness_at(rows, level) for _, rows in steps[steps["contender"] == ours["contender"]].groupby("seed")]
     apart = ours["test_accuracy"] - best["test_accuracy"]
-    full, note = _dal.is_full_batch(setting), f"{accuracy(ours)} against {accuracy(best)}."
+    full, note = _dal_queries.is_full_batch(setting), f"{accuracy(ours)} against {accuracy(best)}."
     return [
         *claims,
         Claim(
@@ -276,7 +266,7 @@ def _best(rows: Table) -> tuple[Table, Table]:
     return best_test(fixed_rates(rows)), best_test(rows[rows["power"] < 1])
 
 
-EXPERIMENT = _dal.experiment(
+EXPERIMENT = _dal_settings.experiment(
     id="landscapes",
     title="DAL-p learns flatter landscapes",
     figure="Figures DAL_p_64_landscape, DAL_p_64_eigen, DAL_p_full_batch_landscape, DAL_p_full_batch_eigen and "

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from principalflow import _checks
+from principalflow._atomic import sync
 from principalflow.runs import _files
 from principalflow.runs._errors import RunError
 
@@ -64,7 +65,7 @@ def save(folder: Path, step: int, arrays: Arrays) -> None:
             _record(folder, names)  # before it is there, so that an interruption leaves nothing unknown
             checkpointer.save(path, {**content, _DIGEST: _digest(content)})
             checkpointer.wait_until_finished()
-            _files.sync([*path.rglob("*"), path, folder])
+            sync([*path.rglob("*"), path, folder])
         except Exception:
             _remove(folder, [name])
             raise

@@ -11,6 +11,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from principalflow import _checks
+from principalflow._version import __version__
 from principalflow.runs import _checkpoints, _files, _metrics
 from principalflow.runs._errors import RunError, warn
 from principalflow.runs._metrics import Metrics, Row
@@ -116,8 +117,6 @@ class Run:
             raise RunError(f"{self.path} is closed.")
 
     def _write_status(self, status: Status, message: str) -> None:
-        from principalflow import __version__
-
         content = {"status": status, "message": message, "process": os.getpid(), "started": self._started}
         content |= {"seconds": time.time() - self._started, "version": __version__}
         _files.write_json(self.path / STATUS, content)

@@ -4,11 +4,12 @@ import json
 import math
 import numbers
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from principalflow import _checks
+from principalflow._atomic import whole
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -18,19 +19,8 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str, temporary_name: str) -> None:
     """Writes a file whole or not at all; until it is whole it has the other name."""
-    temporary = path.with_name(temporary_name)
-    # What stands there may be a link: removed and made anew, nothing is written through it.
-    temporary.unlink(missing_ok=True)
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync([path.parent])
+    with whole(path, temporary_name) as temporary, temporary.open("x", encoding="utf-8") as file:
+        file.write(text)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -73,19 +63,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def unfinished(name: str) -> str:
     """Returns what a file is called until it is whole."""
     return f"{name}.tmp"
-
-
-def sync(items: Iterable[Path]) -> None:
-    """Makes files, and the names in folders, outlast a power cut."""
-    for item in items:
-        try:
-            handle = os.open(item, os.O_RDONLY)
-        except PermissionError:  # Windows opens no folders, and needs no such call for them
-            continue
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def plain(value: Any, name: str = "content") -> Any:

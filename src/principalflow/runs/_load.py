@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pandas
+
 from principalflow import _checks
 from principalflow.runs import _directory
 from principalflow.runs._directory import CONFIG, METRICS
@@ -30,7 +32,7 @@ def find(path: str | os.PathLike) -> list[Path]:
     return runs
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike) -> pandas.DataFrame:
     """Returns the metrics of a run, or of the runs of a sweep, as a pandas DataFrame.
 
     Args:
@@ -54,14 +56,10 @@ def load(path: str | os.PathLike) -> Any:
         >>> frame.attrs["status"], frame.attrs["config"]
         ('done', {'seed': 0})
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("runs.load needs pandas: pip install 'principalflow[reproduce]'.") from error
     paths = find(path)
     if paths == [Path(path)]:
-        return _frame(pandas, paths[0])
-    frames = {item.name: _frame(pandas, item) for item in paths}
+        return _frame(paths[0])
+    frames = {item.name: _frame(item) for item in paths}
     attrs = {name: dict(frame.attrs) for name, frame in frames.items()}
     for name, frame in frames.items():
         frame.attrs.clear()
@@ -74,7 +72,7 @@ def load(path: str | os.PathLike) -> Any:
     return together
 
 
-def _frame(pandas: Any, path: Path) -> Any:
+def _frame(path: Path) -> pandas.DataFrame:
     rows = list(read_rows(path / METRICS))
     try:
         frame = pandas.DataFrame(rows)

@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 
 from principalflow import _checks
-from principalflow.objective import COLUMNS
+from principalflow._derivatives import COLUMNS
 from principalflow.spectrum._basis import Basis, Counted, is_array, like, norms, rank, rows, to_numpy
 from principalflow.spectrum._trail import Outside, Trail, probe
 

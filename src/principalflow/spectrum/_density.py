@@ -12,7 +12,8 @@ from scipy.special import ndtr
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.objective import COLUMNS, Objective
+from principalflow._derivatives import COLUMNS
+from principalflow.objective import Objective
 from principalflow.spectrum._block import DENSE_SIZE
 from principalflow.spectrum._hessian import Hessian, Select
 from principalflow.spectrum._krylov import lanczos

@@ -11,7 +11,8 @@ from jaxtyping import Array, Inexact, Int
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.objective import Block, Objective, Vector, checked_theta, dense
+from principalflow._derivatives import dense
+from principalflow.objective import Block, Objective, Vector, checked_theta
 
 Select = Callable[[str], bool]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from principalflow import _checks
-from principalflow.drift import Curvature
+from principalflow._curvature import Curvature, checked_curvature
 from principalflow.torch._derivatives import Closure, by_finite_difference, exactly
 
 
@@ -86,7 +86,7 @@ class DAL(torch.optim.Optimizer):
         skip_nonfinite: bool = False,
         foreach: bool | None = None,
     ) -> None:
-        _checks.one_of("curvature", curvature, ("hvp", "finite_difference"))
+        checked_curvature(curvature)
         every = _checks.whole("every", every, 1)
         average = None if average is None else _checks.fraction("average", average)
         for name, value in dict(per_parameter=per_parameter, skip_nonfinite=skip_nonfinite).items():

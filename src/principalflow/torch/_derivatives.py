@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from principalflow.drift import FINITE_DIFFERENCE_STEP
+from principalflow._curvature import FINITE_DIFFERENCE_STEP
 
 Closure = Callable[[], Any]
 # One entry for each parameter; None where a parameter has no part.

@@ -55,8 +55,8 @@ class Monitor(Watch):
         >>> data = torch.full((4, 1), 2.0).double(), torch.ones(4, 1).double()
         >>> monitor = Monitor(model, torch.nn.functional.mse_loss, data, k=1)
         >>> row = monitor.observe(0, learning_rate=0.3)
-        >>> row["eigenvalue_0"], row["events"][0]
-        (8.0, 'lambda_0 is above 2/h at step 0: 8 against 6.667')
+        >>> print(row["eigenvalue_0"], row["events"][0])
+        8.0 lambda_0 is above 2/h at step 0: 8 against 6.667
     """
 
     def __init__(
@@ -73,13 +73,14 @@ class Monitor(Watch):
         to: Any = None,
         train_mode: bool | None = None,
     ):
-        self._take = _Recording(model, loss, data, Record(k=k, tol=tol), train_mode)
+        record = Record(k=k, tol=tol)
+        self._take = _Recording(model, loss, data, record, train_mode)
         self._optimizer = optimizer
         self._momentum = None if momentum is None else _checks.fraction("momentum", momentum)
         parameters = sum(p.numel() for p in self._take.params())
         known = [group.get("momentum") for group in optimizer.param_groups] if optimizer and momentum is None else []
-        config = dict(k=k, tol=tol, momentum=known[0] if known else momentum, parameters=parameters)
-        super().__init__(every, budget, to, config)
+        config = dict(momentum=known[0] if known else momentum, parameters=parameters)
+        super().__init__(record, every, budget, to, config)
 
     def observe(self, step: int, learning_rate: float | None = None) -> Row | None:
         """Measures where it is due.
@@ -101,7 +102,7 @@ class Monitor(Watch):
         return Callback(self)
 
     def _observe(self, step: int, learning_rate: Any, optimizer: torch.optim.Optimizer | None) -> Row | None:
-        if not self._is_due(step):
+        if not self._schedule.is_due(step):
             return None
         group = {} if optimizer is None else max(optimizer.param_groups, key=lambda group: float(group["lr"]))
         rate = group.get("lr") if learning_rate is None else learning_rate

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from principalflow import runs
-from principalflow.monitor import Monitor
+from principalflow.monitor import Monitor, in_words
 from principalflow.objective import Vector
 from principalflow.runs._directory import CONFIG
 from principalflow.runs._files import write_json
@@ -113,7 +113,7 @@ class Member:
         """Returns what else is recorded at this step."""
         row: dict[str, Any] = {}
         if is_due(self.step, self.o.record_every):
-            row |= self._monitor.observe(self.step, theta, rate) or {}
+            row |= in_words(self._monitor.observe(self.step, theta, rate) or {})
         if self.o.evaluate_every and (is_due(self.step, self.o.evaluate_every) or self.step == self.o.steps):
             row |= self._problem.evaluate(theta)
         return row

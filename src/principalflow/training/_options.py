@@ -10,6 +10,7 @@ import numpy as np
 
 from principalflow import _checks, models
 from principalflow._checks import did_you_mean
+from principalflow._curvature import Curvature, checked_curvature
 from principalflow.training import _schedule
 from principalflow.training._config import read_options
 
@@ -103,7 +104,7 @@ class Options:
     """dal: the cap on the rate."""
     per_parameter: bool = False
     """dal: a rate for each parameter."""
-    curvature: Literal["hvp", "finite_difference"] = "hvp"
+    curvature: Curvature = "hvp"
     """dal: exact Hessian products, or finite differences."""
     curvature_every: int = 1
     """dal: measure the curvature every so many steps."""
@@ -188,7 +189,7 @@ def _check_kinds(o: Options) -> None:
     _checks.one_of("activation", o.activation, tuple(models.ACTIVATIONS))
     _checks.one_of("loss", o.loss, tuple(models.LOSSES))
     _checks.one_of("optimizer", o.optimizer, OPTIMIZERS)
-    _checks.one_of("curvature", o.curvature, ("hvp", "finite_difference"))
+    checked_curvature(o.curvature)
     _checks.one_of("precision", o.precision, ("float32", "float64"))
     _checks.one_of("pooling", o.pooling, models.POOLINGS)
     if o.normalization is not None:

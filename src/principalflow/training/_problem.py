@@ -34,6 +34,7 @@ class Problem(NamedTuple):
         return {name: float(score.value(theta)) for name, score in self.scores.items()}
 
 
+@_checks.chosen_precision()
 def problem(o: Options, progress: bool | None) -> Problem:
     """Loads the data and builds the network.
 

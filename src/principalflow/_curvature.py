@@ -1,0 +1,16 @@
+"""The two ways to the curvature along the gradient: exact, and the paper's finite difference."""
+
+from typing import Any, Literal, get_args
+
+from principalflow import _checks
+
+Curvature = Literal["hvp", "finite_difference"]
+
+# The paper's step of the finite difference along g, over the norm of g (appendix C).
+FINITE_DIFFERENCE_STEP = 0.01
+
+
+def checked_curvature(curvature: Any) -> Curvature:
+    """Returns `curvature` if it is one of the two ways."""
+    _checks.one_of("curvature", curvature, get_args(Curvature))
+    return curvature

@@ -1,0 +1,179 @@
+"""What a monitor measures; `pytorch/test_monitor.py` has the same for PyTorch."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import network, regression
+from monitor.cases import BOWL, watch_bowl
+
+import principalflow as pf
+from principalflow.monitor import Monitor
+
+NETWORK = regression(sizes=(2, 4, 1))
+PARAMS = network((2, 4, 1))
+
+
+def test_a_row_is_the_record_of_a_step_of_descent():
+    row = Monitor(NETWORK, k=2).observe(7, PARAMS, 0.1)
+    assert row == {"step": 7, **pf.Record(k=2).start(NETWORK)(NETWORK.theta, 0.1), "threshold": 20.0}
+
+
+def test_values_are_those_of_the_dense_hessian():
+    row = Monitor(NETWORK, k=3).observe(0, PARAMS, 0.1)
+    values = np.linalg.eigvalsh(NETWORK.hessian(NETWORK.theta))[::-1]
+    np.testing.assert_allclose([row[f"eigenvalue_{i}"] for i in range(3)], values[:3], rtol=1e-12)
+    gradient = NETWORK.gradient(NETWORK.theta)
+    after = NETWORK.value(NETWORK.theta - 0.1 * gradient)
+    np.testing.assert_allclose(row["loss_change"], after - NETWORK.value(NETWORK.theta), rtol=1e-12)
+
+
+def test_flat_parameters_give_the_same_row():
+    assert Monitor(NETWORK).observe(0, NETWORK.theta, 0.1) == Monitor(NETWORK).observe(0, PARAMS, 0.1)
+
+
+def test_where_nothing_is_due_nothing_is_looked_at():
+    monitor = watch_bowl([0.1], every=10)
+    assert monitor.observe(1, params=object(), learning_rate=object()) is None
+
+
+def test_a_rate_of_zero_leaves_the_measurement_to_the_next_step():
+    monitor = watch_bowl([0.0, 0.0, 0.1], every=10)
+    assert [row["step"] for row in monitor.rows] == [2]
+
+
+def test_a_start_that_is_not_finite_raises_nothing():
+    monitor = Monitor(BOWL)
+    assert math.isnan(monitor.observe(0, jnp.full(2, np.nan), 0.1)["loss"])
+    assert monitor.summary() == "Nothing but the loss could be measured: the loss is not finite at step 0."
+
+
+def test_numbers_close_to_overflow_raise_nothing():
+    monitor = Monitor(BOWL, every=1)
+    for step, size in enumerate([1e80, 1e150, 1e200, 1e307]):
+        monitor.observe(step, jnp.full(2, size), 1e10)
+    assert len(monitor.rows) == 4
+
+
+def test_rows_of_different_columns_make_one_table():
+    monitor = watch_bowl([0.1, 0.6])
+    monitor.observe(2, jnp.full(2, np.nan), 0.1)
+    columns = monitor.table()
+    assert columns["step"].tolist() == [0, 1, 2]
+    assert columns["regime_0"].tolist() == ["real stable", "unstable", ""]
+    assert np.isnan(columns["eigenvalue_0"][2])
+    assert columns["events"][0] == ""
+    assert columns["events"][1].startswith("lambda_0 crossed 2/h at step 1: 4 against 3.333; the next step")
+
+
+def test_without_rows_the_table_is_empty():
+    assert len(Monitor(BOWL).table()) == 0
+
+
+def test_a_table_can_be_drawn():
+    assert len(pf.plot.stability(watch_bowl([0.1, 0.2, 0.6]).table()).axes) == 6
+
+
+def test_pending_work_is_waited_for_before_the_clock_starts(monkeypatch):
+    order, monitor = [], Monitor(BOWL)
+    ready, take = jax.block_until_ready, monitor._take
+    monkeypatch.setattr(jax, "block_until_ready", lambda x: order.append("wait") or ready(x))
+    monitor._take = lambda theta, h: order.append("measure") or take(theta, h)
+    monitor.observe(0, jnp.ones(2), 0.1)
+    assert order[:2] == ["wait", "measure"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(every=0), "every must be"),
+        (dict(k=0), "k must be"),
+        (dict(tol=0), "tol must be"),
+        (dict(budget=0), "budget must be"),
+        (dict(momentum=1), "momentum must be"),
+        (dict(to=3), "to must be a function of a row"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Monitor(BOWL, **arguments)
+
+
+def test_what_is_no_objective_is_refused():
+    with pytest.raises(ValueError, match="objective must be"):
+        Monitor(lambda theta: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "rate", "message"),
+    [
+        (-1, 0.1, "step must be"),
+        (jnp.array(3), 0.1, "step must be"),
+        (0, -0.1, "learning_rate must be"),
+        (0, "x", "rate"),
+        (0, 10**400, "learning_rate must be within the range"),
+        (0, None, "learning_rate must be a real number"),
+        (10**30, 0.1, "step must be a whole number of at most"),
+    ],
+)
+def test_bad_observations_are_refused(step, rate, message):
+    with pytest.raises(ValueError, match=message):
+        Monitor(BOWL).observe(step, jnp.ones(2), rate)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (PARAMS[:1], r"at \[1\]\[0\] it has shape \(4, 1\), got nothing"),
+        ([*PARAMS, PARAMS[0]], r"at \[2\]\[0\] it has nothing, got shape \(2, 4\)"),
+        ([(PARAMS[0][0].T, PARAMS[0][1]), PARAMS[1]], r"at \[0\]\[0\] it has shape \(2, 4\), got shape \(4, 2\)"),
+    ],
+)
+def test_parameters_of_another_structure_are_refused_by_their_path(params, message):
+    with pytest.raises(ValueError, match=message):
+        Monitor(NETWORK).observe(0, params, 0.1)
+
+
+def test_parameters_of_eight_bits_are_refused():
+    first, second = PARAMS
+    coarse = [first, (second[0], second[1].astype(jnp.float8_e4m3fn))]
+    with pytest.raises(ValueError, match="params must be of float16 or wider, got dtype float8_e4m3fn"):
+        Monitor(NETWORK).observe(0, coarse, 0.1)
+
+
+def test_complex_parameters_are_refused():
+    with pytest.raises(ValueError, match="params must be real, as the objective's are, got complex128"):
+        Monitor(BOWL).observe(0, jnp.ones(2) + 1j, 0.1)
+
+
+def test_parameters_of_half_precision_are_measured_in_the_objectives():
+    row = Monitor(BOWL, k=1).observe(0, jnp.ones(2, jnp.bfloat16), 0.1)
+    assert row["eigenvalue_0"] == pytest.approx(4)
+
+
+def test_an_objective_of_half_precision_is_refused():
+    with pytest.raises(ValueError, match=r"objective.theta must be in single or double precision"):
+        Monitor(pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(2, jnp.float16)))
+
+
+@pytest.mark.parametrize(("rate", "measured"), [(1e-200, False), (1e200, True)])
+def test_rates_beyond_measure_end_no_loop(rate, measured):
+    row = Monitor(BOWL, k=1).observe(0, jnp.ones(2), rate)
+    assert (row is not None) == measured
+    assert row is None or "only the loss could be measured" in str(row["events"][0])
+
+
+def test_a_restored_monitor_goes_on_with_the_same_rows_and_events():
+    """Rates that cross 2/lambda_0 = 0.5 and fall back, so that events depend on what was before."""
+    rates, thetas = [0.4, 0.6, 0.3, 0.7], [jnp.ones(2)]
+    for h in rates:
+        thetas.append(thetas[-1] - h * BOWL.gradient(thetas[-1]))
+    whole = watch_bowl(rates)
+    for cut in range(1, 4):
+        first, second = watch_bowl(rates[:cut]), Monitor(BOWL, k=1, every=1)
+        second.restore({name: np.asarray(array) for name, array in first.state.items()})
+        for step in range(cut, 4):
+            second.observe(step, thetas[step], rates[step])
+        assert first.rows + second.rows == whole.rows
