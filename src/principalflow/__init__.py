@@ -18,7 +18,7 @@ from principalflow import (
 )
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
-from principalflow.descent import Path, descend
+from principalflow.descent import Descent, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
 from principalflow.monitor import Monitor
@@ -32,10 +32,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DALState",
+    "Descent",
     "Monitor",
     "NonFiniteError",
     "Objective",
-    "Path",
     "PrecisionWarning",
     "Record",
     "ScaleByDALState",

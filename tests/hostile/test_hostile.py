@@ -19,7 +19,7 @@ PAIRS = 3
 
 # What the table has no row for: what functions return, ...
 _RETURNED = """
-    Path Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
+    Descent Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
     spectrum.Applied spectrum.Density spectrum.Eigenpairs spectrum.Trace stability.CriticalPoint stability.LossChange
     stability.Stability stability.Measured training.Restored
 """

@@ -18,7 +18,8 @@ import pytest
 from cases import compilations
 
 import principalflow as pf
-from principalflow.training import Options, _run, _steps, run
+from principalflow import _steps
+from principalflow.training import Options, _run, run
 from principalflow.training._member import batch
 from principalflow.training._problem import problem
 

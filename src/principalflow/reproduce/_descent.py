@@ -19,7 +19,7 @@ def iterates(objective: Objective, training: Training) -> Iterator[tuple[int, Ve
     for step in range(training.keep, training.steps + 1, training.keep):
         # In pieces, so that a long run of a large network fits in memory.
         path = descend(objective, theta, training.h, training.keep)
-        if path.diverged:
+        if path.status == "diverged":
             return
         theta = path.thetas[-1]
         yield step, theta
