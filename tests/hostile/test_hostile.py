@@ -21,7 +21,7 @@ PAIRS = 3
 _RETURNED = """
     Descent Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
     spectrum.Applied spectrum.Density spectrum.Eigenpairs spectrum.Trace stability.CriticalPoint stability.LossChange
-    stability.Stability stability.Measured training.Restored
+    stability.Stability stability.Measured runs.Kept training.Restored
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """

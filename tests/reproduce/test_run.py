@@ -14,13 +14,13 @@ from pathlib import Path
 import jax
 import pytest
 from matplotlib.figure import Figure
-from reproduce.cases import Config, experiment
+from reproduce.cases import TRAINING, Config, experiment
 
-from principalflow import reproduce
-from principalflow.reproduce import _dal, _run, _trained
+from principalflow import _steps, reproduce
+from principalflow.reproduce import _dal, _run
 from principalflow.reproduce._sweeps import Sweep
-from principalflow.reproduce._trained import Training, trained
-from principalflow.training import Options, _steps
+from principalflow.reproduce._trained import trained
+from principalflow.training import Options
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_run, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(_run, "wait", interrupted)
-    trainings = [Training("digits", 50, "mlp", width=0.02, h=h, steps=2) for h in (0.1, 0.2, 0.3)]
+    trainings = [Sweep(dataclasses.replace(TRAINING, learning_rate=h)) for h in (0.1, 0.2, 0.3)]
     with pytest.raises(KeyboardInterrupt):
         list(_run._in_processes([], trainings, "quick", tmp_path, 2, None, said.append))
     assert begun == trainings[:2]
@@ -158,9 +158,8 @@ def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
 
 
 def test_a_killed_process_takes_no_experiment_with_it_that_waits_for_a_training(tmp_path):
-    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
     item = reproduce.EXPERIMENTS["projection-prediction"]
-    trains = item, dataclasses.replace(item.profiles["quick"], networks=(training,))
+    trains = item, dataclasses.replace(item.profiles["quick"], networks=(TRAINING,))
     other = reproduce.EXPERIMENTS["coefficients"]
     waiting = [trains, (other, other.profiles["quick"])]
     prepare = functools.partial(_die_once, tmp_path / "dead")
@@ -191,23 +190,22 @@ def _note_threads(file, name):
 
 
 def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
-    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
-    _run._train(training, "quick", tmp_path)
+    _run._train(Sweep(TRAINING), "quick", tmp_path)
     trained.cache_clear()
-    monkeypatch.setattr(_trained, "descended", None)
-    item = experiment("trained", run=lambda config: {"table": trained(training).records}, claims=lambda *_: [])
+    monkeypatch.setattr(_steps, "advance", None)
+    item = experiment("trained", run=lambda config: {"table": trained(TRAINING).records}, claims=lambda *_: [])
     item = dataclasses.replace(item, draw=lambda *_: Figure())
     monkeypatch.setattr(_run, "EXPERIMENTS", {"trained": item})
-    assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 3
+    assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 5
 
 
 def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
-    networks = tuple(Training("digits", 50, "mlp", width=0.02, h=h, steps=4) for h in (0.1, 0.2))
+    networks = tuple(dataclasses.replace(TRAINING, learning_rate=h) for h in (0.1, 0.2))
     item, said = reproduce.EXPERIMENTS["projection-prediction"], []
     config = dataclasses.replace(item.profiles["quick"], networks=networks)
     (result,) = _run._results([(item, config)], "quick", tmp_path, 2, None, said.append)
     assert result.error == ""
-    assert sorted(sentence.split(": ")[0] for sentence in said) == [training.label for training in networks]
+    assert sorted(sentence.split(": ")[0] for sentence in said) == ["mlp on digits, full batch"] * 2
 
 
 def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):

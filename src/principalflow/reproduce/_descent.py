@@ -1,34 +1,27 @@
-"""Descent through networks without records, and the sharpness on the way."""
+"""Recorded descent from where a training has come to, and the sharpness along any path."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from principalflow._checks import NonFiniteError
-from principalflow.descent import descend
+from principalflow._checks import NonFiniteError, Numbers
+from principalflow.descent import Descent, descend
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._trained import Training
+from principalflow.record import Record
 from principalflow.spectrum import top_eigenpairs
+from principalflow.training import Options
 
 
-def iterates(objective: Objective, training: Training) -> Iterator[tuple[int, Vector]]:
-    """Yields the iterates that a training keeps with their steps, the start first, as long as they are finite."""
-    theta = objective.theta
-    yield 0, theta
-    for step in range(training.keep, training.steps + 1, training.keep):
-        # In pieces, so that a long run of a large network fits in memory.
-        path = descend(objective, theta, training.h, training.keep)
-        if path.status == "diverged":
-            return
-        theta = path.thetas[-1]
-        yield step, theta
-
-
-def end(objective: Objective, training: Training) -> Vector:
-    """Returns where a training ends, the last iterate that it keeps."""
-    ((_, theta),) = deque(iterates(objective, training), maxlen=1)
-    return theta
+def recorded(
+    training: Options, objective: Objective, theta: Numbers, h: float, steps: int, every: int = 1, **options: Any
+) -> Descent:
+    """Returns descent from `theta`, with the records that a training has; `options` are further ones of `descend`."""
+    record = Record(every=every, k=training.directions, tol=training.tolerance)
+    path = descend(objective, theta, h, steps, record=record, progress=False, **options)
+    if path.status == "interrupted":  # half an experiment is none
+        raise KeyboardInterrupt
+    return path
 
 
 def sharpness(objective: Objective, thetas: Iterable[Vector]) -> np.ndarray:

@@ -67,6 +67,8 @@ class Member:
             for i in range(int(taken))
         ]
         rows[0] = self._recorded(self.state.theta, float(rates[0])) | rows[0]
+        if is_due(self.step, self.o.keep_every) and np.isfinite(losses[0]):
+            self._run.keep(self.step, self.state.theta)
         self._run.append(*rows)
         self._last |= rows[0] | rows[-1]
         if not np.isfinite(losses[taken - 1]):

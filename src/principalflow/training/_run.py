@@ -166,7 +166,8 @@ class _Group:
         o, step = member.o, member.step
         if step == o.steps:
             return 1
-        ends = [every - step % every for every in (o.record_every, o.evaluate_every, o.checkpoint_every) if every]
+        often = o.record_every, o.evaluate_every, o.checkpoint_every, o.keep_every
+        ends = [every - step % every for every in often if every]
         return self._pace.count(min(o.steps - step, *ends))
 
 
