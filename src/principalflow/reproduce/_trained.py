@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from principalflow import runs, training
 from principalflow.descent import descend
 from principalflow.objective import Objective
+from principalflow.record import Record
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._sweeps import Sweep, directory
@@ -60,11 +61,12 @@ class Trained(NamedTuple):
 @functools.lru_cache(_IN_MEMORY)
 def trained(options: Options) -> Trained:
     """Returns what came out of a training, which is made, or continued, where it isn't there already."""
+    objective = training.objective(options)  # while it is there, what the training compiles is there too
     with directory(Sweep(options)) as folder:
         records = runs.load(folder)
         if "eigenvalue_0" in records:  # the last steps of a run that diverges have none
             records = records[records["eigenvalue_0"].notna()]
-        return Trained(options, training.objective(options), records, *runs.iterates(folder))
+        return Trained(options, objective, records, *runs.iterates(folder))
 
 
 def label(options: Options) -> str:
@@ -75,6 +77,11 @@ def label(options: Options) -> str:
 def rate(options: Options) -> float:
     """Returns the learning rate of a single training."""
     return cast(float, options.learning_rate)
+
+
+def record_of(options: Options) -> Record:
+    """Returns what a training records, for descent that goes on from it."""
+    return Record(k=options.directions, tol=options.tolerance)
 
 
 def cost(records: Table) -> float:

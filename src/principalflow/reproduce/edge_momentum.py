@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from principalflow.descent import descend
-from principalflow.reproduce._descent import recorded
+from principalflow.reproduce._descent import Sharpness, recorded
 from principalflow.reproduce._edge import SQUARE
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import stack
@@ -46,9 +46,8 @@ def run(config: Config) -> Tables:
     for method, momentum in product((HEAVY_BALL, NESTEROV), config.momenta):
         h = rate(method, momentum, config.edge)
         how = dict(momentum=momentum, nesterov=method == NESTEROV, keep="last")
-        records = recorded(training, objective, start, h, config.steps, config.every, **how).records
-        rows = records[["step", "loss"]].assign(sharpness=records["eigenvalue_0"], h=h)
-        tables[f"{method} {momentum:g}"] = rows
+        path = recorded(objective, start, h, config.steps, Sharpness(config.every), **how)
+        tables[f"{method} {momentum:g}"] = path.records.assign(loss=np.asarray(path.losses)[:: config.every], h=h)
     return {"steps": stack(tables, "method")}
 
 

@@ -9,6 +9,7 @@ from principalflow.reproduce import _edge
 from principalflow.reproduce._descent import recorded
 from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._trained import record_of
 
 BEFORE, AFTER = "before", "after"
 
@@ -24,7 +25,7 @@ class Config(_edge.Config):
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
     start, h = at_edge(run), run.h / config.divisor
-    after = recorded(run.training, run.objective, run.theta(start), h, config.steps, keep="last").records
+    after = recorded(run.objective, run.theta(start), h, config.steps, record_of(run.training), keep="last").records
     parts = [
         _rows(run.records[run.records["step"] <= start], BEFORE, 0),
         _rows(after, AFTER, start),

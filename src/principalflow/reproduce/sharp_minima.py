@@ -11,7 +11,7 @@ from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._descent import recorded
 from principalflow.reproduce._edge import CONVERGED, cost_claim, draw_threshold
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
-from principalflow.reproduce._trained import cost, rate
+from principalflow.reproduce._trained import cost, rate, record_of
 from principalflow.spectrum import top_eigenpairs
 from principalflow.training import Options
 from principalflow.training import objective as objective_of
@@ -36,7 +36,7 @@ def run(config: Config) -> Tables:
     anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
     parts, ours = [], training.steps + PRODUCT * float(anew.products)
     for name, h in ((LOWER, rate(training)), (HIGHER, config.h_lambda / float(anew.values[0]))):
-        path = recorded(training, objective, start, h, config.steps)
+        path = recorded(objective, start, h, config.steps, record_of(training))
         rows, thetas = path.records, path.thetas[: len(path.records)]
         ours += cost(rows)
         parts.append(
