@@ -234,6 +234,6 @@ def _throttled(label: str, folder: Path) -> Callable[[str], None]:
         nonlocal said
         if time.monotonic() - said > _SECONDS_BETWEEN_WORDS:
             said = time.monotonic()
-            print(f"{label}: {sentence.removeprefix(f'{folder}/')}", file=sys.stderr)
+            print(f"{label}: {sentence.removeprefix(str(folder)).lstrip('/ ')}", file=sys.stderr)
 
     return say
