@@ -33,8 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import principalflow as pf
-from principalflow import cli
-from principalflow.training import Options, _problem, _steps
+from principalflow import _steps, cli
+from principalflow.training import Options, _problem
 from principalflow.training._optimizer import optimizer
 
 RATES = tuple(round(0.05 * (i + 1), 2) for i in range(10))

@@ -45,7 +45,7 @@ def main() -> None:
     data = (images[:600] / 16, np.eye(10)[labels[:600]])
     objective = pf.Objective(loss, network([64, 32, 32, 10]), data)
     record = pf.Record(every=options.every, k=4, flow=pf.flows.NegativeGradient())
-    path = pf.descend(objective, objective.theta, h, options.steps, record)
+    path = pf.descend(objective, objective.theta, h, options.steps, record=record)
     records = path.records
     print(f"{objective.theta.size} parameters, learning rate {h}: {path.message}.")
 

@@ -72,7 +72,7 @@ without_second_derivative.defvjp(
 # The options of a training, by what they take; `per_parameter` is the only one that is true or false.
 WHOLE_OPTIONS = (
     *("samples", "test_samples", "image_size", "hidden", "warmup", "batch_size", "curvature_every", "steps"),
-    *("record_every", "directions", "evaluate_every", "checkpoint_every", "seed", "chunk"),
+    *("record_every", "directions", "evaluate_every", "checkpoint_every", "keep_every", "seed", "chunk"),
 )
 REAL_OPTIONS = (
     *("width", "gain", "learning_rate", "momentum", "power", "factor", "max_learning_rate", "tolerance", "average"),

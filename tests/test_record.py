@@ -68,7 +68,7 @@ def test_drift_is_measured_on_request():
 def test_a_run_that_diverges_keeps_what_it_recorded():
     bowl = pf.functions.quadratic(np.diag([1.0, 10.0]))
     path = pf.descend(bowl, [1.0, 1.0], h=1e60, steps=50, record=pf.Record())
-    assert path.diverged
+    assert path.status == "diverged"
     assert path.message == "diverged: step 3 left the finite numbers"
     assert path.records["step"].tolist() == [0, 1, 2]
     assert len(path.losses) == 3
@@ -77,7 +77,7 @@ def test_a_run_that_diverges_keeps_what_it_recorded():
 def test_derivatives_that_are_not_finite_end_the_run():
     roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(2))
     path = pf.descend(roots, [1.0, 1.0], h=2.0, steps=3, record=pf.Record())  # the first step arrives at zero
-    assert path.diverged
+    assert path.status == "diverged"
     assert path.message.startswith("diverged: at step 1, the gradient at theta must be finite")
     assert path.records["step"].tolist() == [0]
 
@@ -144,9 +144,10 @@ def test_an_interrupted_run_keeps_what_it_recorded():
             return interrupted
 
     path = pf.descend(pf.functions.banana(), [1.3, 1.5], 0.0005, 9, record=Interrupted(every=2))
-    assert path.message == "interrupted at step 4 of 9"
+    assert path.status == "interrupted"
+    assert path.message == "interrupted at step 3 of 9"
     assert path.records["step"].tolist() == [0, 2]
-    assert len(path.losses) == 5
+    assert len(path.losses) == len(path.thetas) == 4
 
 
 def test_a_loss_that_rose_is_mentioned():

@@ -19,7 +19,7 @@ from principalflow import (
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow._version import __version__ as __version__
-from principalflow.descent import Path, descend
+from principalflow.descent import Descent, descend
 from principalflow.flows._compare import compare
 from principalflow.flows._integrate import Solution, integrate
 from principalflow.monitor import Event, Monitor
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DALState",
+    "Descent",
     "Event",
     "Monitor",
     "NonFiniteError",
     "Objective",
-    "Path",
     "PrecisionWarning",
     "Record",
     "ScaleByDALState",

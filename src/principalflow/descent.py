@@ -2,36 +2,42 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pandas
-from jax import lax
-from jaxtyping import Array, Inexact
+from jaxtyping import Array, Inexact, Int, PyTree
 
-from principalflow import _checks
-from principalflow._compiled import compiled
+from principalflow import _checks, _steps
 from principalflow._progress import progress as progress_bar
+from principalflow._steps import AT_ONCE, Optimizer, Pace, State, gradient_descent
 from principalflow.objective import Objective, Vector, checked_theta
+
+# The iterates of one compiled call take at most so many bytes beside those that are kept.
+_BYTES_AT_ONCE = 2**26
+
+Status = Literal["completed", "diverged", "interrupted"]
 
 
 @dataclass(frozen=True)
-class Path:
+class Descent:
     """What gradient descent did.
 
     Attributes:
-        thetas: The iterates, the starting point first; only finite ones.
-        losses: The loss at each of them.
-        diverged: True if descent left the finite numbers before its last step.
-        message: One sentence on how it ended.
-        records: What was recorded, in labelled columns with the `step` first, a pandas DataFrame; None if nothing was
-            to be recorded.
+        thetas: The iterates that were to be kept, all of them finite.
+        steps: Their numbers; 0 is the start.
+        losses: The loss at every step from the start on, also where the iterate wasn't kept.
+        status: "completed", "diverged" if it left the finite numbers before its last step, or "interrupted" (Ctrl-C).
+        message: The status in a sentence.
+        records: What was recorded, in labelled columns with the `step` first; None if nothing was to be recorded.
     """
 
-    thetas: Inexact[Array, "steps_plus_1 D"] = field(repr=False)
+    thetas: Inexact[Array, "kept D"] = field(repr=False)
+    steps: Int[np.ndarray, " kept"] = field(repr=False)
     losses: Inexact[Array, " steps_plus_1"] = field(repr=False)
-    diverged: bool
+    status: Status
     message: str
     records: Any = field(default=None, repr=False)
 
@@ -51,32 +57,43 @@ class Recorder(Protocol):
 
 def descend(
     objective: Objective,
-    theta: _checks.Numbers,
+    theta: _checks.Numbers | PyTree,
     h: float,
     steps: int,
+    *,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    keep: int | Literal["all", "last"] = "all",
     record: Recorder | None = None,
     progress: bool | None = None,
-) -> Path:
+) -> Descent:
     r"""Runs gradient descent, $\theta_t = \theta_{t-1} - h \nabla E(\theta_{t-1})$ (paper, eq. 1).
+
+    With momentum m the step is $\theta_t = \theta_{t-1} - h v_t$, where $v_t = m v_{t-1} + \nabla E(\theta_{t-1})$.
+    With Nesterov's it is $\theta_t = \theta_{t-1} - h (\nabla E(\theta_{t-1}) + m v_t)$, as in optax and PyTorch.
 
     It stops at the first iterate whose parameters or loss are not finite, and says so. A recorded run that is
     interrupted (Ctrl-C) returns what it has.
 
     Args:
         objective: The loss.
-        theta: The flat starting point.
+        theta: The starting point, flat or as the parameters that the objective was made with.
         h: The learning rate.
         steps: How many steps to take.
+        momentum: The momentum m, at least 0 and below 1.
+        nesterov: Whether it is Nesterov's.
+        keep: Which iterates to keep: "all"; every so manieth, from the start on, for a number; or only the "last" one
+            that is finite. Losses are kept of all.
         record: What to record along the way, a `Record`; None for nothing.
         progress: Whether a recorded run shows how far it is; None for where there is a terminal.
 
     Returns:
-        A `Path` with `thetas` (steps + 1, D) and `losses` (steps + 1), fewer if it diverged, and `records`, which a
-        diverged run keeps.
+        A `Descent`: the `thetas` that were kept with their `steps`, the `losses` (steps + 1; fewer if it diverged), and
+        `records`, which a diverged run keeps.
 
     Raises:
-        ValueError: For h not above 0, steps below 0 or more than there is memory for, a record that is none, or a start
-            where theta or the loss is not finite.
+        ValueError: For h not above 0, steps below 0, a momentum that isn't in [0, 1) or Nesterov's without one, more to
+            keep than there is memory for, a record that is none, or a start where theta or the loss is not finite.
 
     Example:
         >>> import principalflow as pf
@@ -85,78 +102,130 @@ def descend(
         Array([ 1.   , -0.5  ,  0.25 , -0.125], dtype=float64)
         >>> path.message
         'completed 3 steps'
+        >>> pf.descend(pf.functions.quadratic([[1.0]]), [1.0], h=1.5, steps=3, keep="last").steps
+        array([3])
     """
     h, steps = _checks.rate("h", h), _checks.whole("steps", steps, least=0)
-    theta = checked_theta(objective, theta)
-    kept = f"{steps + 1} iterates of {theta.size} parameters"
-    _checks.fits("steps", (steps + 1) * (theta.size + 1) * theta.itemsize, kept)
-    if record is None:
-        thetas, losses = _run(objective, theta, h, steps)
-        return Path(thetas, losses, *_end(losses, steps))
-    if isinstance(record, type) or not hasattr(record, "start"):
+    momentum, nesterov = _checks.fraction("momentum", momentum), _checks.flag("nesterov", nesterov)
+    if nesterov and not momentum:
+        raise ValueError("momentum must be above 0 where nesterov is True, got 0.")
+    if record is not None and (isinstance(record, type) or not hasattr(record, "start")):
         given = _checks.shown(record)
         raise ValueError(f"record must be a principalflow.Record, such as Record(every=10), got {given}.")
-    return _recorded(objective, theta, h, steps, record, progress)
+    theta = checked_theta(objective, theta)
+    kept, optimizer = _Kept(keep, theta, steps), gradient_descent(momentum, nesterov)
+    if record is not None:
+        # Where each step is recorded, the record has compiled all that a step needs.
+        at_once = 1 if record.every == 1 else AT_ONCE
+        return _recorded(_Run(objective, theta, optimizer, h, steps, kept, at_once), record, progress)
+    run = _Run(objective, theta, optimizer, h, steps, kept)
+    while run.goes_on:
+        run.advance()
+    return run.descent()
 
 
-def _recorded(objective: Objective, theta: Vector, h: float, steps: int, record: Recorder, shown: bool | None) -> Path:
-    """Runs from one record to the next; what it has is kept however it ends."""
-    take, rows, pieces, unusual = record.start(objective), [], [_run(objective, theta, h, 0)], None
+def _recorded(run: "_Run", record: Recorder, shown: bool | None) -> Descent:
+    """Goes from one record to the next; what it has is kept however it ends."""
+    take, rows, ending = record.start(run.objective), [], None
     try:
-        with progress_bar(steps, shown) as advance:
-            for step in range(0, steps + 1, record.every):
-                theta, loss = pieces[-1][0][-1], float(pieces[-1][1][-1])
-                rows.append({"step": step, **take(theta, h)})
-                wanted = min(record.every, steps - step)
-                thetas, losses = _run(objective, theta, h, wanted)
-                pieces.append((thetas[1:], losses[1:]))
-                advance(step + wanted, f"loss {loss:.4g}")
-                if len(losses) - 1 < wanted or not wanted:
-                    break
-    except (_checks.NonFiniteError, KeyboardInterrupt) as end:
+        with progress_bar(run.steps, shown) as show:
+            while run.goes_on:
+                if run.step % record.every == 0:
+                    rows.append({"step": run.step, **take(run.state.theta, run.h)})
+                run.advance(record.every - run.step % record.every)
+                show(min(run.step, run.steps), f"loss {np.real(run.kept.losses[-1][-1]):.4g}")
+    except _checks.NonFiniteError as error:
+        run.advance(1)
         if not rows:
             raise
-        taken = sum(len(losses) for _, losses in pieces) - 1
-        diverged = isinstance(end, _checks.NonFiniteError)  # the loss is finite, but its derivatives are not
-        message = f"diverged: at step {taken}, {end}" if diverged else f"interrupted at step {taken} of {steps}"
-        unusual = diverged, message
-    thetas, losses = (jnp.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return Path(thetas, losses, *(unusual or _end(losses, steps)), pandas.DataFrame(rows))
+        if not run.diverged:  # the loss is finite, but its derivatives are not
+            ending = "diverged", f"diverged: at step {run.step - 1}, {error}"
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        ending = "interrupted", f"interrupted at step {run.step - 1} of {run.steps}"
+    return run.descent(ending, pandas.DataFrame(rows))
 
 
-def _run(objective: Objective, theta: Vector, h: float, steps: int) -> tuple[Array, Array]:
-    """Returns the iterates that are finite, the start first, and their losses."""
-    taken, thetas, losses = _descend(objective, theta, jnp.asarray(h), steps)
-    taken = int(taken)
-    if taken == 0:
-        raise ValueError(f"theta must have a finite loss, got E(theta) = {losses[0]}.")
-    return thetas[:taken], losses[:taken]
+class _Kept:
+    """What is kept of a descent: every so manieth iterate, or the last one alone, and all losses."""
+
+    def __init__(self, keep: Any, theta: Vector, steps: int):
+        if isinstance(keep, str) and keep not in ("all", "last"):
+            raise ValueError(f"keep must be 'all', 'last' or a whole number, got {_checks.shown(keep)}.")
+        self.only_last = isinstance(keep, str) and keep == "last"
+        self._every = 1 if isinstance(keep, str) else _checks.whole("keep", keep, least=1)
+        number = 1 if self.only_last else steps // self._every + 1
+        # Iterates take their place twice for a moment, on their way to JAX.
+        needed = (2 * number * theta.size + steps + 1) * theta.itemsize
+        _checks.fits("keep", needed, f"{number} iterates of {theta.size} parameters and {steps + 1} losses")
+        self._thetas, self.steps = np.empty((number, theta.size), theta.dtype), np.zeros(0, int)
+        self.losses: list[np.ndarray] = []
+
+    def add(self, step: int, losses: np.ndarray, thetas: np.ndarray) -> None:
+        """Keeps what is to be kept of the iterates from `step` on."""
+        self.losses.append(losses)
+        if self.only_last:
+            self._thetas[0], self.steps = thetas[0], np.array([step + len(losses) - 1])
+        else:
+            chosen = np.arange(-step % self._every, len(losses), self._every)
+            self._thetas[len(self.steps) : len(self.steps) + len(chosen)] = thetas[chosen]
+            self.steps = np.append(self.steps, step + chosen)
+
+    @property
+    def thetas(self) -> np.ndarray:
+        """The iterates of `steps`."""
+        return self._thetas[: len(self.steps)]
 
 
-def _end(losses: Array, steps: int) -> tuple[bool, str]:
-    """Whether a run diverged, and a sentence on how it ended."""
-    if len(losses) <= steps:
-        return True, f"diverged: step {len(losses)} left the finite numbers"
-    rose = f"; the loss rose from {losses[0]:.4g} to {losses[-1]:.4g}" if losses[-1].real > losses[0].real else ""
-    return False, f"completed {steps} steps{rose}"
+class _Run:
+    """A descent while it is made: its `state` is the iterate after `step` steps, and what came before is kept."""
 
+    def __init__(
+        self,
+        objective: Objective,
+        theta: Vector,
+        optimizer: Optimizer,
+        h: float,
+        steps: int,
+        kept: _Kept,
+        at_once: int = AT_ONCE,
+    ):
+        self.objective, self.h, self.steps, self.kept = objective, h, steps, kept
+        self.step, self.diverged, self.state = 0, False, State(theta, optimizer.init(theta))
+        self._optimizer, self._pace = optimizer, Pace()
+        self._rates = jnp.full(at_once, h, jnp.finfo(theta.dtype).dtype)
+        self._places = 1 if kept.only_last else min(max(_BYTES_AT_ONCE // theta.nbytes, 1), at_once)
 
-@compiled
-def _descend(objective: Objective, theta: Vector, h: Array, steps: int):
-    """Returns the number of finite iterates, and buffers that start with them."""
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a step left, or the loss at the end."""
+        return self.step <= self.steps and not self.diverged
 
-    def unfinished(state):
-        index, theta, previous_loss, *_ = state
-        return (index <= steps) & jnp.isfinite(previous_loss) & jnp.all(jnp.isfinite(theta))
+    def advance(self, most: int = AT_ONCE) -> None:
+        """Takes some of the next steps, at most so many."""
+        most = min(most, self.steps + 1 - self.step, len(self._rates) if self.kept.only_last else self._places)
+        count = self._pace.count(most)
+        with self._pace.timed(count):
+            arguments = self.objective, self._optimizer, self.state, self._rates, None, jnp.asarray(count, jnp.int32)
+            state, log = _steps.advance(*arguments, self._places)
+            losses = np.asarray(log.losses)[: int(log.taken)]
+        self.diverged = not np.isfinite(losses[-1])
+        finite = len(losses) - self.diverged
+        if not self.step + finite:
+            raise ValueError(f"theta must have a finite loss, got E(theta) = {losses[0]}.")
+        if finite:
+            self.kept.add(self.step, losses[:finite], np.asarray(log.thetas))
+        self.step, self.state = self.step + finite, state
 
-    def step(state):
-        index, theta, _, thetas, losses = state
-        loss, gradient = objective.value_and_gradient(theta)
-        thetas, losses = thetas.at[index].set(theta), losses.at[index].set(loss)
-        return index + 1, theta - h * gradient, loss, thetas, losses
-
-    thetas = jnp.zeros((steps + 1, theta.size), theta.dtype)
-    losses = jnp.zeros(steps + 1, jax.eval_shape(objective.value, theta).dtype)
-    start = (0, theta, losses[0], thetas, losses)
-    index, _, last_loss, thetas, losses = lax.while_loop(unfinished, step, start)
-    return index - ~jnp.isfinite(last_loss), thetas, losses
+    def descent(self, ending: tuple[Status, str] | None = None, records: Any = None) -> Descent:
+        """Returns what it came to."""
+        losses = np.concatenate(self.kept.losses)
+        if self.diverged:
+            ending = "diverged", f"diverged: step {len(losses)} left the finite numbers"
+        elif ending is None:
+            first, last = np.real(losses[[0, -1]])
+            rose = f"; the loss rose from {first:.4g} to {last:.4g}" if last > first else ""
+            ending = "completed", f"completed {self.steps} steps{rose}"
+        thetas, losses = jax.device_put((self.kept.thetas, losses))  # `jnp.asarray` would compile for each new shape
+        return Descent(thetas, self.kept.steps, losses, *ending, records)

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
@@ -353,13 +354,43 @@ def as_objective(value: Any) -> Objective:
     return value
 
 
-def checked_theta(objective: Objective, theta: _checks.Numbers, half: bool = True) -> Vector:
-    """Returns `theta` as an array if the objective takes it and it is finite, or raises a ValueError.
+def checked_theta(objective: Objective, theta: _checks.Numbers | PyTree, half: bool = True) -> Vector:
+    """Returns `theta` as a flat array if the objective takes it and it is finite, or raises a ValueError.
 
-    If `half` is False, half precision is refused too.
+    It may have the structure of the parameters that the objective was made with. If `half` is False, half precision is
+    refused too.
     """
-    theta = as_objective(objective).flat("theta", theta)
+    objective = as_objective(objective)
+    theta = objective.flat("theta", theta) if _is_flat(objective, theta) else flattened(objective, "theta", theta)
     if not half:
         _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     return theta
+
+
+def flattened(objective: Objective, name: str, params: PyTree) -> Vector:
+    """Returns parameters of the objective's structure as one vector; a ValueError has the path that differs."""
+    given, wanted = _floating(params), _floating(objective.unravel(objective.theta))
+    for path in [*wanted, *given]:
+        needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
+        if needed != got:
+            where = path or "the root"
+            raise ValueError(f"{name} must have the objective's structure: at {where} it has {needed}, got {got}.")
+    return jnp.concatenate([jnp.ravel(_checks.inexact(name, given[path])) for path in wanted])
+
+
+def _is_flat(objective: Objective, theta: Any) -> bool:
+    """Whether `theta` is one array or a list of numbers, but not of the shape that the objective's parameters have."""
+    shape = getattr(theta, "shape", None)
+    if shape is not None:
+        return shape == objective.theta.shape or shape != getattr(objective.unravel(objective.theta), "shape", None)
+    leaves, structure = jax.tree.flatten(theta)
+    is_list = isinstance(theta, list | tuple) and all(np.ndim(leaf) == 0 for leaf in leaves)
+    return not leaves or is_list or jax.tree_util.treedef_is_leaf(structure)
+
+
+def _floating(params: PyTree) -> dict[str, Any]:
+    """Returns the leaves that are parameters by their paths."""
+    arrays = jax.tree.map(_pytrees.floating_as_array, params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(arrays, eqx.is_inexact_array))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}

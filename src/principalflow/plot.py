@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from principalflow import _checks
-from principalflow.descent import Path
+from principalflow.descent import Descent
 from principalflow.landscape import Landscape
 from principalflow.objective import Objective, as_objective
 
@@ -203,7 +203,7 @@ def stability(records: Any) -> "Figure":
         >>> len(pf.plot.stability(path).axes)
         6
     """
-    records = records.records if isinstance(records, Path) else records
+    records = records.records if isinstance(records, Descent) else records
     if records is None:
         raise ValueError("records must be recorded: pass record=principalflow.Record(...) to descend.")
     _check_columns("records", records, _RECORDED, "a principalflow.Record")

@@ -146,8 +146,17 @@ DYNAMICS = [
     Call(
         "descend",
         pf.descend,
-        dict(AT, h=0.1, steps=3, record=None, progress=False),
-        dict(PLACE, h=NUMBERS, steps=NUMBERS, record=(*NOTHINGS, pf.Record, pf.Record()), progress=WORDS),
+        dict(AT, h=0.1, steps=3, momentum=0.5, nesterov=False, keep="all", record=None, progress=False),
+        dict(
+            PLACE,
+            h=NUMBERS,
+            steps=NUMBERS,
+            momentum=NUMBERS,
+            nesterov=WORDS,
+            keep=(*NUMBERS, *WORDS, "last"),
+            record=(*NOTHINGS, pf.Record, pf.Record()),
+            progress=WORDS,
+        ),
     ),
     Call(
         "Record",

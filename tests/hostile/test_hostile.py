@@ -19,9 +19,9 @@ PAIRS = 3
 
 # What the table has no row for: what functions return, ...
 _RETURNED = """
-    Event Path Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
+    Descent Event Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
     spectrum.Applied spectrum.Density spectrum.Eigenpairs spectrum.Trace stability.CriticalPoint stability.LossChange
-    stability.Stability stability.Measured training.Restored
+    stability.Stability stability.Measured runs.Kept training.Restored
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """

@@ -123,7 +123,7 @@ MODELS = [
 ]
 
 
-_TRAINING = pf.training.Options(data="iris", learning_rate=0.1, hidden=(2,), steps=1, record_every=0)
+_TRAINING = pf.training.Options(data="iris", learning_rate=0.1, hidden=(2,), steps=1, record_every=0, keep_every=1)
 
 
 @cache
@@ -173,9 +173,10 @@ def _created(path, folder, config):
     pf.runs.create(path, config).close()
 
 
-def _appended(path, folder, rows, step, arrays, status, message):
+def _appended(path, folder, rows, step, theta, arrays, status, message):
     with pf.runs.create(path, {}) as run:
         run.append(rows)
+        run.keep(step, theta)
         run.checkpoint(step, arrays)
         run.close(status, message)
 
@@ -203,10 +204,11 @@ RUNS = [
     Call(
         "runs.Run",
         _in_folder(_appended),
-        dict(path="new", rows={"step": 0}, step=0, arrays={"a": np.ones(2)}, status="done", message=""),
+        dict(path="new", rows={"step": 0}, step=0, theta=[1.0], arrays={"a": np.ones(2)}, status="done", message=""),
         dict(
             rows=_ROWS,
             step=NUMBERS,
+            theta=VECTORS,
             arrays=(*_CONFIGS, {"a": np.array(["x"], object)}, {"/": np.ones(1)}, {"..": np.ones(1)}),
             status=WORDS,
             message=NOTHINGS,
@@ -223,6 +225,12 @@ RUNS = [
         "runs.find",
         _in_folder(lambda path, folder: pf.runs.find(path)),
         dict(path="run"),
+        dict(path=_PATHS),
+    ),
+    Call(
+        "runs.iterates",
+        _in_folder(lambda path, folder: pf.runs.iterates(path)),
+        dict(path="trained"),
         dict(path=_PATHS),
     ),
     Call(
@@ -319,6 +327,7 @@ RUNS = [
         dict(path=("file/below", "run", None, 3), options=NOTHINGS),
         names=("out",),
     ),
+    Call("training.objective", pf.training.objective, dict(options=_TRAINING), dict(options=NOTHINGS)),
     Call(
         "training.restore",
         _in_folder(lambda path, folder: pf.training.restore(path)),

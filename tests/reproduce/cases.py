@@ -1,12 +1,15 @@
-"""A cheap experiment for the tests of the machinery."""
+"""A cheap experiment for the tests of the machinery, and a cheap training for those of experiments."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import pandas
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import PROFILES, Claim, Experiment, _folder, _processes, _run
+from principalflow.reproduce._edge import MLP
+
+TRAINING = replace(MLP["quick"], samples=50, width=0.02, learning_rate=0.1, steps=4)
 
 
 @dataclass(frozen=True)

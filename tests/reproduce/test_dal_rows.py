@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pandas
 import pytest
+from reproduce.cases import TRAINING
 
 from principalflow.reproduce import (
     PROFILES,
@@ -24,9 +25,9 @@ from principalflow.reproduce import (
     landscapes,
 )
 from principalflow.reproduce._edge import Config as Trainings
+from principalflow.reproduce._edge import unrecorded
 from principalflow.reproduce._result import _typed
 from principalflow.reproduce._sweeps import Sweep, by_run, contender, over_seeds, setting
-from principalflow.reproduce._trained import Training
 from principalflow.training import Options
 
 ROWS = [
@@ -540,7 +541,7 @@ def test_settings_come_back_from_json(row):
         assert _typed(type(config), json.loads(json.dumps(asdict(config)))) == config
 
 
-NETWORKS = tuple(Training("digits", 50, "mlp", width=0.02, h=h, steps=6, keep=2) for h in (0.1, 0.2))
+NETWORKS = tuple(unrecorded(TRAINING, 2, learning_rate=h, steps=6) for h in (0.1, 0.2))
 
 
 def test_the_drift_of_small_networks_is_measured_and_correlated():
@@ -561,7 +562,7 @@ def drifts(monkeypatch, **columns):
 
     def steps(training):
         alike = dict.fromkeys(("drift", "estimate", "product", "curvature", "gradient"), DRIFT)
-        return pandas.DataFrame({"data": "made up", "h": training.h, "step": range(10)} | alike | columns)
+        return pandas.DataFrame({"data": "made up", "h": training.learning_rate, "step": range(10)} | alike | columns)
 
     monkeypatch.setattr(drift, "_steps", steps)
     return drift.run(Trainings(NETWORKS))

@@ -1,20 +1,22 @@
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pandas
 import pytest
+from reproduce.cases import TRAINING
 
-from principalflow.reproduce import EXPERIMENTS, _trained, edge
-from principalflow.reproduce._edge import Config, all_trained, cost_claim, costs, trainings
-from principalflow.reproduce._trained import Training
+import principalflow as pf
+from principalflow.reproduce import EXPERIMENTS, edge
+from principalflow.reproduce._edge import Config, all_trained, cost_claim, costs, networks
+from principalflow.reproduce._trained import label
+from principalflow.training import Options
 
-CONFIG = Config((Training("digits", 50, "mlp", width=0.02, h=0.1, steps=4),), seed=3)
+CONFIG = Config((TRAINING,), seed=3)
 
 
 def test_the_seed_goes_into_the_trainings():
-    assert [training.seed for training in trainings(CONFIG)] == [3]
+    assert [network.seed for network in networks(CONFIG)] == [3]
 
 
 def test_costs_are_counted_beside_those_of_eigenpairs_that_start_anew():
@@ -33,7 +35,7 @@ def steps(name, h_lambda, loss_change):
 
 def test_rises_below_the_edge_speak_against_the_claim():
     config = edge.EXPERIMENT.profiles["quick"]
-    names = [training.label for training in trainings(config)]
+    names = [label(network) for network in networks(config)]
     costs = pandas.DataFrame({"ours": [1.0], "paper": [2.0]})
     shares = []
     for below in (0, 5):
@@ -47,17 +49,19 @@ def test_rises_below_the_edge_speak_against_the_claim():
 
 def _networks():
     """The networks of all experiments and profiles; channels and rates don't decide whether one can be built."""
-    alike = {"samples": 4, "width": 0.03, "h": 1.0, "steps": 1, "keep": 1, "precision": "single", "loss": "mean-square"}
+    alike = {"samples": 4, "width": 0.03, "learning_rate": 1.0, "steps": 1, "precision": "float32"}
+    alike |= {"loss": "mean-square", "record_every": 0, "keep_every": 0}
     for experiment in EXPERIMENTS.values():
         for config in experiment.profiles.values():
-            for training in getattr(config, "networks", ()) or (getattr(config, "network", None),):
-                if isinstance(training, Training):
-                    yield dataclasses.replace(training, chunk=training.chunk and 2, **alike)
+            for network in getattr(config, "networks", ()) or (getattr(config, "network", None),):
+                if isinstance(network, Options):
+                    yield dataclasses.replace(network, chunk=network.chunk and 2, **alike)
 
 
-@pytest.mark.parametrize("training", dict.fromkeys(_networks()), ids=lambda training: training.label)
-def test_every_network_of_every_profile_can_be_built(training, monkeypatch):
-    shape = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}[training.data]
-    made_up = SimpleNamespace(input_shape=shape, classes=10, inputs=np.zeros((4, *shape)), labels=np.zeros(4, int))
-    monkeypatch.setattr(_trained.datasets, "load", lambda *_, **__: made_up)
-    assert training.objective().in_chunks == bool(training.chunk)
+@pytest.mark.parametrize("network", dict.fromkeys(_networks()), ids=label)
+def test_every_network_of_every_profile_can_be_built(network, monkeypatch):
+    shape = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}[network.data]
+    classes = tuple("0123456789")
+    made_up = pf.data.Dataset("made up", np.zeros((4, *shape)), np.zeros(4, int), None, None, classes, "nowhere")
+    monkeypatch.setattr(pf.data, "load", lambda *_, **__: made_up)
+    assert pf.training.objective(network).in_chunks == bool(network.chunk)

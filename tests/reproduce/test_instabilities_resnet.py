@@ -4,9 +4,10 @@ import jax
 import pytest
 
 from principalflow.reproduce import instabilities_resnet
-from principalflow.reproduce._trained import Training
+from principalflow.reproduce._edge import RESNET
 
-TRAINING = Training("digits", 20, "resnet18", width=0.016, h=0.5, steps=12, options=(("normalization", "none"),))
+SMALL = dict(samples=20, width=0.016, steps=12, precision="float64")
+TRAINING = dataclasses.replace(RESNET["quick"][0], learning_rate=0.5, **SMALL)
 
 
 @pytest.fixture(scope="module")

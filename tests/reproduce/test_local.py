@@ -1,13 +1,12 @@
 import jax
 import numpy as np
 import pytest
+from reproduce.cases import TRAINING
 
 from principalflow.flows import NegativeGradient, PositiveGradient
 from principalflow.flows._integrate import integrate
 from principalflow.reproduce._local import DOWN, UP, agreement, local_flows
-from principalflow.reproduce._trained import Training, trained
-
-TRAINING = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=4)
+from principalflow.reproduce._trained import trained
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def local():
 def test_the_loss_changes_as_along_the_flow(local, name, flow):
     with jax.enable_x64(True):
         run = trained(TRAINING)
-        end = integrate(flow, run.objective, run.theta(2), TRAINING.h).thetas[-1]
+        end = integrate(flow, run.objective, run.theta(2), TRAINING.learning_rate).thetas[-1]
         expected = float(run.objective.value(end)) - run.records["loss"][2]
     assert local.changes[f"loss_change_{name}"][1] == pytest.approx(expected, rel=1e-2)
 

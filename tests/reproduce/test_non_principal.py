@@ -3,17 +3,17 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from reproduce.cases import TRAINING
 
 from principalflow.reproduce import non_principal
-from principalflow.reproduce._trained import Training, trained
+from principalflow.reproduce._trained import trained
 
 
 def test_the_term_is_that_of_dense_third_derivatives():
-    training = Training("digits", 20, "mlp", width=0.02, h=0.1, steps=4)
-    config = replace(non_principal.EXPERIMENT.profiles["quick"], networks=(training,))
+    config = replace(non_principal.EXPERIMENT.profiles["quick"], networks=(TRAINING,))
     with jax.enable_x64(True):
         rows = non_principal.run(config)["steps"]
-        run = trained(training)
+        run = trained(TRAINING)
         theta = jnp.asarray(run.theta(2))
         g = run.objective.gradient(theta)
         dense = jax.jvp(run.objective.hessian, (theta,), (g,))[1] @ g

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from reproduce.cases import experiment, replace_catalogue
+from reproduce.cases import TRAINING, experiment, replace_catalogue
 
-from principalflow import reproduce
-from principalflow.reproduce import _dal_settings, _processes, _trained
+from principalflow import _steps, reproduce
+from principalflow.reproduce import _dal_settings, _processes
 from principalflow.reproduce._sweeps import Sweep
-from principalflow.reproduce._trained import Training, trained
-from principalflow.training import Options, _steps
+from principalflow.reproduce._trained import trained
+from principalflow.training import Options
 
 
 def run_all(out, ids, **options):
@@ -48,7 +48,7 @@ def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_processes, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(_processes, "wait", interrupted)
-    trainings = [Training("digits", 50, "mlp", width=0.02, h=h, steps=2) for h in (0.1, 0.2, 0.3)]
+    trainings = [Sweep(dataclasses.replace(TRAINING, learning_rate=h)) for h in (0.1, 0.2, 0.3)]
     with pytest.raises(KeyboardInterrupt):
         list(_processes._in_processes([], trainings, "quick", tmp_path, 2, None, said.append))
     assert begun == trainings[:2]
@@ -63,9 +63,8 @@ def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
 
 
 def test_a_killed_process_takes_no_experiment_with_it_that_waits_for_a_training(tmp_path):
-    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
     item = reproduce.EXPERIMENTS["projection-prediction"]
-    trains = item, dataclasses.replace(item.profiles["quick"], networks=(training,))
+    trains = item, dataclasses.replace(item.profiles["quick"], networks=(TRAINING,))
     other = reproduce.EXPERIMENTS["coefficients"]
     waiting = [trains, (other, other.profiles["quick"])]
     prepare = functools.partial(_die_once, tmp_path / "dead")
@@ -96,23 +95,22 @@ def _note_threads(file, name):
 
 
 def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
-    training = Training("digits", 50, "mlp", width=0.02, h=0.1, steps=2)
-    _processes._train(training, "quick", tmp_path)
+    _processes._train(Sweep(TRAINING), "quick", tmp_path)
     trained.cache_clear()
-    monkeypatch.setattr(_trained, "descended", None)
-    item = experiment("trained", run=lambda config: {"table": trained(training).records}, claims=lambda *_: [])
+    monkeypatch.setattr(_steps, "advance", None)
+    item = experiment("trained", run=lambda config: {"table": trained(TRAINING).records}, claims=lambda *_: [])
     item = dataclasses.replace(item, draw=lambda *_: Figure())
     replace_catalogue(monkeypatch, item)
-    assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 3
+    assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 5
 
 
 def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
-    networks = tuple(Training("digits", 50, "mlp", width=0.02, h=h, steps=4) for h in (0.1, 0.2))
+    networks = tuple(dataclasses.replace(TRAINING, learning_rate=h) for h in (0.1, 0.2))
     item, said = reproduce.EXPERIMENTS["projection-prediction"], []
     config = dataclasses.replace(item.profiles["quick"], networks=networks)
     (result,) = _processes.results([(item, config)], "quick", tmp_path, 2, None, said.append)
     assert result.error == ""
-    assert sorted(sentence.split(": ")[0] for sentence in said) == [training.label for training in networks]
+    assert sorted(sentence.split(": ")[0] for sentence in said) == ["mlp on digits, full batch"] * 2
 
 
 def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from pandas.testing import assert_frame_equal
 from reproduce.cases import experiment
 
 import principalflow as pf
+from principalflow import _steps
 from principalflow.reproduce import PROFILES, Result
 from principalflow.reproduce._dal_settings import Config
 from principalflow.reproduce._kept import place, trainings_in
@@ -22,12 +23,12 @@ from principalflow.reproduce._sweeps import (
     contender,
     directory,
     ends,
+    objective_of,
     over_seeds,
-    problem_of,
     setting,
     swept,
 )
-from principalflow.training import Options, _steps
+from principalflow.training import Options
 from principalflow.training._member import Member, batch
 
 OPTIONS = Options(
@@ -72,8 +73,8 @@ def table(kept):
 @pytest.fixture
 def path():
     """The descent of the first run."""
-    shared = problem_of(SWEEP)
-    return pf.descend(shared.objective, shared.start(replace(OPTIONS, seed=0)), 0.1, OPTIONS.steps)
+    objective = objective_of(SWEEP)
+    return pf.descend(objective, objective.theta, 0.1, OPTIONS.steps)
 
 
 def first(table):
@@ -94,19 +95,19 @@ def test_there_is_a_row_for_each_step_of_each_run(table):
 
 
 def test_the_length_of_the_update_is_the_rate_times_the_norm_of_the_gradient(table, path):
-    norms = [np.linalg.norm(problem_of(SWEEP).objective.gradient(theta)) for theta in path.thetas]
+    norms = [np.linalg.norm(objective_of(SWEEP).gradient(theta)) for theta in path.thetas]
     np.testing.assert_allclose(first(table)["update_norm"], 0.1 * np.array(norms), rtol=1e-12)
 
 
 def test_the_curvature_is_that_of_a_dense_hessian_along_the_gradient(table, path):
-    objective, theta = problem_of(SWEEP).objective, path.thetas[2]
+    objective, theta = objective_of(SWEEP), path.thetas[2]
     gradient = objective.gradient(theta)
     product = jax.hessian(objective.value)(theta) @ (gradient / np.linalg.norm(gradient))
     assert first(table)["measured_curvature"].iloc[2] == pytest.approx(float(np.linalg.norm(product)), rel=1e-10)
 
 
 def test_the_drift_is_its_estimate(table, path):
-    objective = problem_of(SWEEP).objective
+    objective = objective_of(SWEEP)
     assert first(table)["drift"].iloc[2] == pytest.approx(pf.drift.estimate(objective, path.thetas[2], 0.1), rel=1e-10)
 
 
@@ -176,10 +177,10 @@ def test_a_sweep_of_one_run_that_recorded_nothing_else_has_its_losses(path):
 
 def test_on_batches_the_loss_is_that_of_all_samples_and_the_update_that_of_the_batch():
     options = replace(OPTIONS, optimizer="dal", learning_rate=None, batch_size=40, seed=0, steps=1, record_every=2)
-    table, shared = swept(Sweep(options)), problem_of(Sweep(options))
-    theta, chosen = shared.start(options), batch(options, shared.samples, 0)
-    of_batch = np.linalg.norm(shared.objective.batch(chosen).gradient(theta))
-    assert table["loss"].iloc[0] == pytest.approx(float(shared.objective.value(theta)), rel=1e-12)
+    table, objective = swept(Sweep(options)), objective_of(Sweep(options))
+    theta, chosen = objective.theta, batch(options, objective.samples, 0)
+    of_batch = np.linalg.norm(objective.batch(chosen).gradient(theta))
+    assert table["loss"].iloc[0] == pytest.approx(float(objective.value(theta)), rel=1e-12)
     assert np.isnan(table["loss"].iloc[1])
     assert table["update_norm"].iloc[0] == pytest.approx(table["learning_rate"].iloc[0] * of_batch, rel=1e-12)
     assert table["power"].tolist() == [1.0, 1.0]
@@ -233,7 +234,7 @@ def test_ends_are_the_parameters_of_the_last_step(kept, table):
     last = table[table["step"] == OPTIONS.steps].set_index(["contender", "seed"])["loss"]
     assert set(found) == set(last.index)
     for key, theta in found.items():
-        assert float(problem_of(SWEEP).objective.value(theta)) == pytest.approx(last[key], rel=1e-12)
+        assert float(objective_of(SWEEP).value(theta)) == pytest.approx(last[key], rel=1e-12)
 
 
 def test_a_run_that_diverged_has_no_end():
@@ -286,7 +287,7 @@ def test_settings_are_network_data_loss_and_batch(options, words):
 
 def test_the_label_counts_the_runs():
     assert SWEEP.label == "mlp on iris, full batch: 4 runs of descent"
-    assert Sweep(SINGLE).label == "mlp on iris, full batch: 1 run of descent"
+    assert Sweep(SINGLE).label == "mlp on iris, full batch: h = 0.1"
 
 
 def test_its_name_is_followed_by_the_options_that_are_not_the_usual_ones():

@@ -3,9 +3,10 @@ import pytest
 
 from principalflow import drift
 from principalflow.reproduce import validating_bea
-from principalflow.reproduce._trained import Training
+from principalflow.reproduce._edge import MLP, unrecorded
+from principalflow.training import objective as objective_of
 
-NETWORK = Training("digits", 200, "mlp", width=0.05, h=0.1, steps=40, keep=10)
+NETWORK = unrecorded(MLP["quick"], 10, samples=200, width=0.05, learning_rate=0.1, steps=40)
 CONFIG = validating_bea.Config((NETWORK,))
 
 
@@ -24,7 +25,7 @@ def test_the_error_is_the_drift_of_a_step_from_that_iterate(tables):
     first = tables["errors"].query("step == 0 and flow == 'NGF'").iloc[0]
     length = first["error"] / first["relative_error"]
     with jax.enable_x64(True):
-        objective = NETWORK.objective()
+        objective = objective_of(NETWORK)
         expected = drift.per_iteration(objective, objective.theta, h=0.1)
     assert first["error"] == pytest.approx(expected, abs=1e-3 * length)  # ten times the solver's tolerance
 

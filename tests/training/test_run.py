@@ -18,7 +18,8 @@ import pytest
 from cases import compilations
 
 import principalflow as pf
-from principalflow.training import Options, _run, _steps, run
+from principalflow import _steps
+from principalflow.training import Options, _run, run
 from principalflow.training._member import batch
 from principalflow.training._problem import problem
 
@@ -67,6 +68,41 @@ def test_records_are_those_of_the_monitor_at_their_steps(tmp_path):
     largest = pf.spectrum.top_eigenpairs(objective, theta, 1).values[0]
     assert recorded["eigenvalue_0"].iloc[3] == pytest.approx(largest, rel=1e-9)  # few parameters: the dense method
     assert frame[frame["test_accuracy"].notna()]["step"].tolist() == [0, 10, 20]
+
+
+def test_the_iterates_of_every_so_many_steps_are_kept(tmp_path):
+    run(replace(IRIS, keep_every=6), tmp_path)
+    steps, thetas = pf.runs.iterates(tmp_path)
+    path = pf.descend(iris_objective(), iris_objective().theta, 0.1, 20, keep=6)
+    assert steps.tolist() == path.steps.tolist() == [0, 6, 12, 18]
+    np.testing.assert_allclose(thetas, path.thetas, rtol=1e-12)
+
+
+def test_a_run_whose_every_step_is_recorded_compiles_no_steps(tmp_path):
+    with compilations("_advance") as compiled:
+        run(replace(IRIS, record_every=1), tmp_path)
+    assert compiled == []
+
+
+@pytest.mark.parametrize("optimizer", ["gd", "adam", "dog", "dal"])
+def test_while_its_loss_is_in_use_another_run_compiles_no_steps(tmp_path, optimizer):
+    options = replace(IRIS, optimizer=optimizer, learning_rate=0.1 if optimizer in ("gd", "adam") else None)
+    _in_use = pf.training.objective(options)
+    run(options, tmp_path / "once")
+    with compilations("jit(_advance)") as compiled:
+        run(replace(options, seed=1), tmp_path / "again")
+    assert compiled == []
+
+
+def test_the_objective_of_options_is_the_one_that_they_train():
+    ours, theirs = pf.training.objective(IRIS), iris_objective()
+    np.testing.assert_array_equal(ours.theta, theirs.theta)
+    assert ours.value(ours.theta) == theirs.value(theirs.theta)
+
+
+def test_a_sweep_has_no_single_objective():
+    with pytest.raises(ValueError, match="options must be those of a single run, got a sweep of 2"):
+        pf.training.objective(replace(IRIS, seed=(0, 1)))
 
 
 def test_sgd_takes_every_sample_once_an_epoch():
@@ -170,7 +206,7 @@ def stop_after(monkeypatch, calls, name="advance"):
 
 
 INTERRUPTED = {
-    "gd": replace(IRIS, momentum=0.5, schedule="cosine", warmup=3),
+    "gd": replace(IRIS, momentum=0.5, schedule="cosine", warmup=3, keep_every=3),
     "sgd": replace(IRIS, optimizer="sgd", batch_size=40, precision="float32"),
     "dal": replace(
         IRIS, optimizer="dal", learning_rate=None, momentum=0.9, average=0.9, batch_size=40, curvature_every=3
@@ -192,6 +228,8 @@ def test_an_interrupted_run_goes_on_with_the_same_numbers(tmp_path, monkeypatch,
         assert set(statuses.values()) == {"interrupted"}
     run(options, tmp_path / "cut")
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    if options.keep_every:
+        assert (tmp_path / "cut/iterates.npy").read_bytes() == (tmp_path / "whole/iterates.npy").read_bytes()
 
 
 def test_more_steps_go_on_with_the_same_numbers(tmp_path):

@@ -67,7 +67,8 @@ def compare(
     start = as_objective(objective).flat("theta", theta)
     for flow in named.values():
         check_start(flow, objective, start)
-    path = descend(objective, start, h, steps)
+    with _checks.renamed(keep="steps"):
+        path = descend(objective, start, h, steps)
     rtol = _checks.resolvable("rtol", rtol, start.dtype)
 
     solver, finest = solver_for(rtol), _checks.resolution(start.dtype)

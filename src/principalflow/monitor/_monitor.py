@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from principalflow import _checks, _pytrees
+from principalflow import _checks
 from principalflow.monitor._threshold import Threshold
 from principalflow.monitor._watch import Watch
-from principalflow.objective import Objective, Vector, as_objective
+from principalflow.objective import Objective, Vector, as_objective, flattened
 from principalflow.record import Record, Row
 
 
@@ -105,24 +104,10 @@ def _flat(objective: Objective, params: PyTree) -> Vector:
     """Returns parameters of the objective's structure as its flat vector, finite or not."""
     if getattr(params, "shape", None) == objective.theta.shape:
         return _in_its_dtype(objective, objective.flat("params", params))
-    given, wanted = _leaves(params), _leaves(objective.unravel(objective.theta))
-    for path in [*wanted, *given]:
-        needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
-        if needed != got:
-            where = path or "the root"
-            raise ValueError(f"params must have the objective's structure: at {where} it has {needed}, got {got}.")
-    return _in_its_dtype(
-        objective, jnp.concatenate([jnp.ravel(_checks.inexact("params", given[path])) for path in wanted])
-    )
+    return _in_its_dtype(objective, flattened(objective, "params", params))
 
 
 def _in_its_dtype(objective: Objective, theta: Vector) -> Vector:
     if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(objective.theta):
         raise ValueError(f"params must be real, as the objective's are, got {theta.dtype}.")
     return theta.astype(objective.theta.dtype)
-
-
-def _leaves(params: PyTree) -> dict[str, Any]:
-    arrays = jax.tree.map(_pytrees.floating_as_array, params)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(arrays, eqx.is_inexact_array))
-    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}

@@ -1,44 +1,47 @@
-"""Descent through networks without records, and the sharpness on the way."""
+"""Descent that records, for an experiment, and the sharpness along any path."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from principalflow._checks import NonFiniteError
-from principalflow.descent import descend
+from principalflow._checks import NonFiniteError, Numbers
+from principalflow.descent import Descent, Recorder, descend
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._trained import Training
 from principalflow.spectrum import top_eigenpairs
 
 
-def iterates(objective: Objective, training: Training) -> Iterator[tuple[int, Vector]]:
-    """Yields the iterates that a training keeps with their steps, the start first, as long as they are finite."""
-    theta = objective.theta
-    yield 0, theta
-    for step in range(training.keep, training.steps + 1, training.keep):
-        # In pieces, so that a long run of a large network fits in memory.
-        path = descend(objective, theta, training.h, training.keep)
-        if path.diverged:
-            return
-        theta = path.thetas[-1]
-        yield step, theta
+def recorded(objective: Objective, theta: Numbers, h: float, steps: int, record: Recorder, **options: Any) -> Descent:
+    """Returns what `descend` does; an interruption ends the experiment, of which half is none."""
+    path = descend(objective, theta, h, steps, record=record, progress=False, **options)
+    if path.status == "interrupted":
+        raise KeyboardInterrupt
+    return path
 
 
-def end(objective: Objective, training: Training) -> Vector:
-    """Returns where a training ends, the last iterate that it keeps."""
-    ((_, theta),) = deque(iterates(objective, training), maxlen=1)
-    return theta
+@dataclass(frozen=True)
+class Sharpness:
+    """Records the Hessian's largest eigenvalue alone, each found from the one before; NaN where it isn't found."""
+
+    every: int = 1
+
+    def start(self, objective: Objective) -> Callable[[Vector, float], dict[str, float]]:
+        """Returns what takes one record after another."""
+        eigenpairs = None
+
+        def take(theta: Vector, h: float) -> dict[str, float]:
+            nonlocal eigenpairs
+            try:
+                eigenpairs = top_eigenpairs(objective, theta, 1, guess=eigenpairs, tol=1e-2)
+            except NonFiniteError:
+                return {"sharpness": np.nan}
+            return {"sharpness": float(eigenpairs.values[0]) if eigenpairs.converged else np.nan}
+
+        return take
 
 
 def sharpness(objective: Objective, thetas: Iterable[Vector]) -> np.ndarray:
-    """Returns the Hessian's largest eigenvalue at each of these, each found from the one before; NaN where it isn't."""
-    eigenpairs, values = None, []
-    for theta in thetas:
-        try:
-            eigenpairs = top_eigenpairs(objective, theta, 1, guess=eigenpairs, tol=1e-2)
-        except NonFiniteError:
-            values.append(np.nan)
-        else:
-            values.append(float(eigenpairs.values[0]) if eigenpairs.converged else np.nan)
-    return np.array(values)
+    """Returns the Hessian's largest eigenvalue at each of these, as `Sharpness` records it."""
+    take = Sharpness().start(objective)
+    return np.array([take(theta, np.nan)["sharpness"] for theta in thetas])

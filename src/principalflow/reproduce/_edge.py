@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas
@@ -9,57 +10,79 @@ from matplotlib.axes import Axes
 
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Claim, Profile, Table
-from principalflow.reproduce._trained import Trained, Training, trained
+from principalflow.reproduce._sweeps import Sweep
+from principalflow.reproduce._trained import Trained, trained
 from principalflow.spectrum import top_eigenpairs
+from principalflow.training import Options
 
-_DIGITS = Training("digits", 1000, "mlp", width=0.1, h=0.2, steps=300)
-_MNIST = Training("mnist", 5000, "mlp", width=1.0, h=0.1, steps=200, precision="single")
-_VGG = Training(
-    "cifar10",
-    1000,
-    "vgg11",
+_DIGITS = Options(
+    data="digits",
+    samples=1000,
+    test_samples=0,
+    width=0.1,
+    learning_rate=0.2,
+    steps=300,
+    record_every=1,
+    directions=1,
+    evaluate_every=0,
+    keep_every=1,
+    precision="float64",
+)
+_MNIST = replace(_DIGITS, data="mnist", samples=5000, width=1.0, learning_rate=0.1, steps=200, precision="float32")
+_VGG = replace(
+    _MNIST,
+    data="cifar10",
+    samples=1000,
+    model="vgg11",
     width=0.0625,
-    h=0.04,
+    normalization="group",
+    learning_rate=0.04,
     steps=70,
-    precision="single",
-    options=(("normalization", "group"),),
     chunk=100,
 )
-_RESNET = replace(_VGG, model="resnet18", options=(("normalization", "none"), ("stem", "imagenet")))
-_SMALL_RESNET = replace(_RESNET, data="digits", samples=128, steps=90, options=(("normalization", "none"),), chunk=None)
-_FULL = Training("cifar10", 50_000, "vgg16", width=1.0, h=0.05, steps=3000, precision="single", chunk=1000, keep=100)
+_RESNET = replace(_VGG, model="resnet18", normalization="none", stem="imagenet")
+_SMALL_RESNET = replace(_RESNET, data="digits", samples=128, steps=90, stem="auto", chunk=None)
+_FULL = replace(
+    _MNIST,
+    data="cifar10",
+    samples=50_000,
+    model="vgg16",
+    learning_rate=0.05,
+    steps=3000,
+    chunk=1000,
+    keep_every=100,
+)
 
 # The paper's VGG on CIFAR-10 at three rates.
-SWEEP: dict[Profile, tuple[Training, ...]] = {
-    "quick": tuple(replace(_DIGITS, h=h) for h in (0.16, 0.2, 0.25)),
-    "cpu": tuple(replace(_VGG, h=h) for h in (0.04, 0.06, 0.08)),
-    "paper": tuple(replace(_FULL, h=h) for h in (0.01, 0.03, 0.05)),
+SWEEP: dict[Profile, tuple[Options, ...]] = {
+    "quick": tuple(replace(_DIGITS, learning_rate=h) for h in (0.16, 0.2, 0.25)),
+    "cpu": tuple(replace(_VGG, learning_rate=h) for h in (0.04, 0.06, 0.08)),
+    "paper": tuple(replace(_FULL, learning_rate=h) for h in (0.01, 0.03, 0.05)),
 }
 # Its MLP on MNIST.
-MLP: dict[Profile, Training] = {
+MLP: dict[Profile, Options] = {
     "quick": _DIGITS,
     "cpu": _MNIST,
-    "paper": replace(_MNIST, samples=60_000, h=0.05, steps=3000, chunk=10_000, keep=100),
+    "paper": replace(_MNIST, samples=60_000, learning_rate=0.05, steps=3000, chunk=10_000, keep_every=100),
 }
 # Its ResNet-18 on CIFAR-10.
-RESNET: dict[Profile, tuple[Training, ...]] = {
-    "quick": tuple(replace(_SMALL_RESNET, h=h) for h in (0.05, 0.1)),
-    "cpu": tuple(replace(_RESNET, h=h) for h in (0.1, 0.2)),
+RESNET: dict[Profile, tuple[Options, ...]] = {
+    "quick": tuple(replace(_SMALL_RESNET, learning_rate=h) for h in (0.05, 0.1)),
+    "cpu": tuple(replace(_RESNET, learning_rate=h) for h in (0.1, 0.2)),
     "paper": tuple(
-        replace(_FULL, model="resnet18", h=h, options=(("normalization", "group"), ("stem", "imagenet")))
-        for h in (0.03, 0.01)
+        replace(_FULL, model="resnet18", normalization="group", stem="imagenet", learning_rate=h) for h in (0.03, 0.01)
     ),
 }
 # A square loss, along which the curvature stays at the edge, and so long that it comes near a minimum.
-SQUARE: dict[Profile, Training] = {
-    "quick": replace(_DIGITS, loss="mean-square", samples=300, h=0.12, steps=500),
-    "cpu": replace(_MNIST, loss="mean-square", samples=1000, h=0.02, steps=1500, keep=50),
+SQUARE: dict[Profile, Options] = {
+    "quick": replace(_DIGITS, loss="mean-square", samples=300, learning_rate=0.12, steps=500),
+    "cpu": replace(_MNIST, loss="mean-square", samples=1000, learning_rate=0.02, steps=1500, keep_every=50),
     "paper": replace(_FULL, loss="mean-square"),
 }
-CONVERGED: dict[Profile, Training] = {
-    "quick": replace(SQUARE["quick"], samples=100, h=0.05, steps=15_000, keep=500),
-    "cpu": replace(SQUARE["cpu"], h=0.015, steps=12_000, keep=500),
-    "paper": replace(SQUARE["paper"], h=0.1, steps=10_000),
+CONVERGED: dict[Profile, Options] = {
+    "quick": replace(SQUARE["quick"], samples=100, learning_rate=0.05, steps=15_000),
+    "cpu": replace(SQUARE["cpu"], learning_rate=0.015, steps=12_000),
+    "paper": replace(SQUARE["paper"], learning_rate=0.1, steps=10_000),
 }
 # What stands in for the paper's data and networks in these.
 STAND_INS_SWEEP: dict[Profile, str] = {
@@ -86,27 +109,37 @@ _RIGHT_AT_EDGE = 0.1  # of h λ₀ above 2
 EULER_STEP = 5e-5  # the paper's, for every flow
 
 
+def unrecorded(network: Options, keep_every: int, **changes: Any) -> Options:
+    """Returns a training of which nothing is recorded but every so manieth iterate is kept."""
+    return replace(network, record_every=0, keep_every=keep_every, **changes)
+
+
 @dataclass(frozen=True)
 class Config:
     """The trainings, and the seed for their starting weights."""
 
-    networks: tuple[Training, ...]
+    networks: tuple[Options, ...]
     seed: int = 0
 
 
-def trainings(config: Config) -> Sequence[Training]:
-    """Returns the trainings that the settings ask for."""
-    return [replace(training, seed=config.seed) for training in config.networks]
+def networks(config: Config) -> list[Options]:
+    """Returns the options of the trainings that the settings ask for."""
+    return [replace(network, seed=config.seed) for network in config.networks]
+
+
+def trainings(config: Config) -> list[Sweep]:
+    """Returns these trainings, to be made."""
+    return [Sweep(network) for network in networks(config)]
 
 
 def all_trained(config: Config) -> list[Trained]:
     """Returns what came out of them."""
-    return [trained(training) for training in trainings(config)]
+    return [trained(network) for network in networks(config)]
 
 
 def at_edge(run: Trained) -> int:
     """Returns the middle one of the steps right at the edge, away from its spikes; the nearest one if there is none."""
-    distance = (run.training.h * run.records["eigenvalue_0"] - 2).to_numpy()
+    distance = (run.h * run.records["eigenvalue_0"] - 2).to_numpy()
     edge = np.flatnonzero((distance > 0) & (distance < _RIGHT_AT_EDGE))
     return int(edge[len(edge) // 2]) if len(edge) else int(np.abs(distance).argmin())
 
@@ -115,7 +148,7 @@ def steps_of(run: Trained, *columns: str) -> Table:
     """Returns a row for each step of a training: `step`, `loss`, `loss_change`, `h_lambda` and further columns."""
     records = run.records
     rows = records[["step", "loss", "loss_change", *columns]]
-    return rows.assign(h=run.training.h, h_lambda=run.training.h * records["eigenvalue_0"])
+    return rows.assign(h=run.h, h_lambda=run.h * records["eigenvalue_0"])
 
 
 def share(true: Table) -> float:

@@ -44,7 +44,7 @@ def local_flows(run: Trained, steps: Sequence[int], time: float = 1.0) -> Local:
         `loss_change_down`, ..., `sharpness_change_up`; NaN where a flow could not be followed.
     """
     rows, cost, by_paper = [], 0.0, 0.0
-    h, objective = run.training.h, run.objective
+    h, objective = run.h, run.objective
     records, eigenpairs = run.records.set_index("step"), None
     for step in steps:
         here, after, theta = records.loc[step], records.loc[step + 1], run.theta(step)

@@ -14,11 +14,11 @@ import pandas
 from numpy.typing import NDArray
 
 from principalflow import runs, training
+from principalflow.objective import Objective
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._kept import lock, place
 from principalflow.runs._directory import CONFIG, read_status
 from principalflow.training import Options
-from principalflow.training._problem import Problem, problem
 from principalflow.training._restore import parameters
 
 _SECONDS_BETWEEN_WORDS = 30
@@ -35,8 +35,8 @@ class Sweep:
     @property
     def label(self) -> str:
         """Its name when it is told of."""
-        o, many = self.options, len(self.options.runs())
-        return f"{setting(o)}: {many} run{'s' if many > 1 else ''} of {_optimizer(o)}"
+        o, (first, *others) = self.options, self.options.runs().values()
+        return f"{setting(o)}: {f'{1 + len(others)} runs of {_optimizer(o)}' if others else contender(first)}"
 
     def __str__(self) -> str:
         """Returns its name, and those of its options that aren't the usual ones."""
@@ -92,9 +92,9 @@ def ends(sweep: Sweep) -> dict[tuple[str, int], NDArray]:
     return found
 
 
-def problem_of(sweep: Sweep) -> Problem:
-    """Returns the loss and the scores of a sweep."""
-    return problem(next(iter(sweep.options.runs().values())), progress=False)
+def objective_of(sweep: Sweep) -> Objective:
+    """Returns the loss of a sweep; its `theta` is the start of the first run."""
+    return training.objective(next(iter(sweep.options.runs().values())))
 
 
 def by_run(table: Table) -> Table:
@@ -235,6 +235,6 @@ def _throttled(label: str, folder: Path) -> Callable[[str], None]:
         nonlocal said
         if time.monotonic() - said > _SECONDS_BETWEEN_WORDS:
             said = time.monotonic()
-            print(f"{label}: {sentence.removeprefix(f'{folder}/')}", file=sys.stderr)
+            print(f"{label}: {sentence.removeprefix(str(folder)).lstrip('/ ')}", file=sys.stderr)
 
     return say

@@ -1,103 +1,49 @@
-"""Trainings that several experiments look at: each is made once, and kept by its settings."""
+"""Trainings that several experiments look at: each is made once, and kept as a run directory."""
 
 import functools
-import os
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import pandas
 from numpy.typing import NDArray
 
-from principalflow import data as datasets
-from principalflow import models
-from principalflow._atomic import whole
-from principalflow._checks import NonFiniteError, chosen_precision
+from principalflow import runs, training
 from principalflow.descent import descend
-from principalflow.objective import Objective, Vector
+from principalflow.objective import Objective
 from principalflow.record import Record
 from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
-from principalflow.reproduce._kept import place
+from principalflow.reproduce._sweeps import Sweep, directory
+from principalflow.training import Options
 
 _IN_MEMORY = 4  # trainings that a process keeps at hand
 
 
-@dataclass(frozen=True)
-class Training:
-    """Full-batch descent of a network on data, recorded with its largest eigenpairs.
+class Trained(NamedTuple):
+    """What came out of a training by full-batch descent.
 
     Attributes:
-        data: The data set's name.
-        samples: How many of its samples.
-        model: The network's name, with elu units; of "mlp" are the paper's three hidden layers of 100.
-        width: Multiplies the units or channels.
-        h: The learning rate.
-        steps: How many steps.
-        loss: "cross-entropy" or "mean-square".
-        directions: How many eigenpairs are recorded.
-        tolerance: Their residual, relative to the largest eigenvalue.
-        precision: Of the network's numbers.
-        options: Further options of the network by name, as `principalflow.models.build` takes them.
-        chunk: The most samples to evaluate at once; None for all.
-        keep: Every so manieth iterate is kept; descent finds those between again.
-        seed: For the starting weights.
+        training: Its options.
+        objective: The loss.
+        records: A row for each step, as `principalflow.Record` has them, as far as the numbers are finite.
+        steps: The steps of the iterates that were kept.
+        kept: These iterates.
     """
 
-    data: str
-    samples: int
-    model: str
-    width: float
-    h: float
-    steps: int
-    loss: Literal["cross-entropy", "mean-square"] = "cross-entropy"
-    directions: int = 1
-    tolerance: float = 1e-2
-    precision: Literal["single", "double"] = "double"
-    options: tuple[tuple[str, str], ...] = ()
-    chunk: int | None = None
-    keep: int = 1
-    seed: int = 0
+    training: Options
+    objective: Objective
+    records: Table
+    steps: NDArray
+    kept: NDArray
+
+    @property
+    def h(self) -> float:
+        """The learning rate."""
+        return rate(self.training)
 
     @property
     def label(self) -> str:
         """Its name in figures and claims."""
-        return f"{self.model} on {self.data}, {self.loss}, h = {self.h:g}"
-
-    def make(self) -> None:
-        """Makes it, where it isn't there already."""
-        trained(self)
-
-    @chosen_precision()
-    def objective(self) -> Objective:
-        """Returns the loss; its `theta` is the start."""
-        dataset = datasets.load(self.data, self.samples, test_samples=0)
-        dtype = np.float32 if self.precision == "single" else np.float64
-        shape, classes = dataset.input_shape, dataset.classes or 1
-        options: Any = dict(self.options)
-        key = jax.random.key(self.seed)
-        network = models.build(self.model, shape, classes, key, width=self.width, dtype=dtype, **options)
-        samples = dataset.inputs.astype(dtype), dataset.labels
-        return Objective(models.loss(self.loss), network, samples, self.chunk)
-
-
-class Trained(NamedTuple):
-    """What came out of a training.
-
-    Attributes:
-        training: Its settings.
-        objective: The loss.
-        records: A row for each step, as `principalflow.Record` has them.
-        kept: Every so manieth iterate, the start first.
-    """
-
-    training: Training
-    objective: Objective
-    records: Table
-    kept: NDArray
+        return label(self.training)
 
     @property
     def cost(self) -> float:
@@ -105,56 +51,39 @@ class Trained(NamedTuple):
         return cost(self.records)
 
     def theta(self, step: int) -> NDArray:
-        """Returns the iterate after so many steps."""
-        nearest, further = divmod(step, self.training.keep)
+        """Returns the iterate after so many steps; descent finds again what wasn't kept."""
+        nearest, further = divmod(step, self.training.keep_every)
         if not further:
             return self.kept[nearest]
-        return np.asarray(descend(self.objective, self.kept[nearest], self.training.h, further).thetas[-1])
+        return np.asarray(descend(self.objective, self.kept[nearest], self.h, further, keep="last").thetas[0])
 
 
 @functools.lru_cache(_IN_MEMORY)
-def trained(training: Training) -> Trained:
-    """Returns the training's results, from the folder of this run if they are there; otherwise it is made, and kept."""
-    objective, file = training.objective(), place(training, ".npz")
-    if file and file.exists():
-        with np.load(file) as saved:
-            arrays = dict(saved)
-    else:
-        records, kept = descended(training, objective, objective.theta)
-        columns = {name: column.to_numpy() for name, column in records.items()}
-        arrays = {name: values.astype(str) if values.dtype == object else values for name, values in columns.items()}
-        arrays["kept"] = kept
-        if file:
-            _save(file, arrays)
-    kept = arrays.pop("kept")
-    return Trained(training, objective, pandas.DataFrame(arrays), kept)
+def trained(options: Options) -> Trained:
+    """Returns what came out of a training, which is made, or continued, where it isn't there already."""
+    objective = training.objective(options)  # while it is there, what the training compiles is there too
+    with directory(Sweep(options)) as folder:
+        records = runs.load(folder)
+        if "eigenvalue_0" in records:  # the last steps of a run that diverges have none
+            records = records[records["eigenvalue_0"].notna()]
+        return Trained(options, objective, records, *runs.iterates(folder))
+
+
+def label(options: Options) -> str:
+    """Returns the name of a training in figures and claims."""
+    return f"{options.model} on {options.data}, {options.loss}, h = {options.learning_rate:g}"
+
+
+def rate(options: Options) -> float:
+    """Returns the learning rate of a single training."""
+    return cast(float, options.learning_rate)
+
+
+def record_of(options: Options) -> Record:
+    """Returns what a training records, for descent that goes on from it."""
+    return Record(k=options.directions, tol=options.tolerance)
 
 
 def cost(records: Table) -> float:
     """Returns what recorded steps cost, in gradients: the steps, and the Hessian products of their eigenpairs."""
     return len(records) + PRODUCT * float(records["products"].sum())
-
-
-def descended(training: Training, objective: Objective, theta: Vector | NDArray) -> tuple[Table, NDArray]:
-    """Returns the records of all steps from `theta`, and the iterates to keep; fewer if descent diverges.
-
-    `descend` would compile its steps, which takes minutes for a large network, and keep all iterates.
-    """
-    take = Record(k=training.directions, tol=training.tolerance).start(objective)
-    theta, rows, kept = jnp.asarray(theta), [], []
-    for step in range(training.steps + 1):
-        try:
-            rows.append({"step": step, **take(theta, training.h)})
-        except NonFiniteError:
-            if not rows:
-                raise
-            break
-        if step % training.keep == 0:
-            kept.append(np.asarray(theta))
-        theta = theta - training.h * take.gradient
-    return pandas.DataFrame(rows), np.stack(kept)
-
-
-def _save(file: Path, arrays: dict[str, NDArray]) -> None:
-    with whole(file, f".{file.stem}.{os.getpid()}.npz") as unfinished:  # several processes may make it at once
-        np.savez(unfinished, **arrays)  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,5 @@
 """The norm of Hg tells the drift of a step (figures h_g_drift and h_g_drift_spearman)."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +8,12 @@ from matplotlib.figure import Figure
 
 from principalflow import drift
 from principalflow.reproduce._cost import measure
-from principalflow.reproduce._descent import iterates
-from principalflow.reproduce._edge import MLP, SWEEP, Config, trainings
+from principalflow.reproduce._edge import MLP, SWEEP, Config, networks, unrecorded
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import named
 from principalflow.reproduce._statistics import rank_correlation
-from principalflow.reproduce._trained import Training
+from principalflow.reproduce._trained import trained
+from principalflow.training import Options
 
 NGF = "NGF"
 # What may tell the drift: a column, and its name in figures.
@@ -25,7 +24,7 @@ _TOLERANCE, _EVALUATIONS = 1e-3, 1000
 
 
 def run(config: Config) -> Tables:
-    steps = pandas.concat([_steps(training) for training in trainings(config)], ignore_index=True)
+    steps = pandas.concat([_steps(network) for network in networks(config)], ignore_index=True)
     rows = [
         {"data": key[0], "h": key[1], "norm": norm, **rank_correlation(some[norm], some["drift"])._asdict()}
         for key, some in list[Any](steps.groupby(["data", "h"], sort=False))
@@ -70,16 +69,17 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-def _steps(training: Training) -> Table:
+def _steps(network: Options) -> Table:
     """Returns the drift of a step from every so many iterates, and the norms there."""
-    objective, h, rows = training.objective(), training.h, []
-    for step, theta in iterates(objective, training):
+    run, rows = trained(network), []
+    objective, h = run.objective, run.h
+    for step, theta in zip(run.steps, run.kept, strict=True):
         (measured,) = measure(objective, theta, h, 1, named(h, [NGF]), _TOLERANCE, _EVALUATIONS)["error"]
         estimate, gradient = drift.estimate(objective, theta, h), float(np.linalg.norm(objective.gradient(theta)))
         product = 2 * estimate / h**2
         norms = {"product": product, "curvature": product / gradient, "gradient": gradient}
         rows.append({"step": step, "drift": measured, "estimate": estimate, **norms})
-    return pandas.DataFrame(rows).assign(data=training.data, h=h)
+    return pandas.DataFrame(rows).assign(data=network.data, h=h)
 
 
 def _claims(data: str, correlations: Table, steps: Table) -> list[Claim]:
@@ -136,17 +136,17 @@ EXPERIMENT = Experiment(
     paper_setting="MLP on MNIST and VGG on CIFAR-10, full batch, ten rates from 0.01 to 0.1.",
     profiles={
         "quick": Config(
-            tuple(replace(MLP["quick"], h=round(0.02 * i, 2), steps=150, keep=10) for i in range(1, 11)),
+            tuple(unrecorded(MLP["quick"], 10, learning_rate=round(0.02 * i, 2), steps=150) for i in range(1, 11)),
         ),
         "cpu": Config(
             (
-                *(replace(MLP["cpu"], h=h, keep=10) for h in (0.02, 0.04, 0.06, 0.08, 0.1)),
-                *(replace(SWEEP["cpu"][0], h=h, steps=60, keep=6) for h in (0.02, 0.04, 0.08)),
+                *(unrecorded(MLP["cpu"], 10, learning_rate=h) for h in (0.02, 0.04, 0.06, 0.08, 0.1)),
+                *(unrecorded(SWEEP["cpu"][0], 6, learning_rate=h, steps=60) for h in (0.02, 0.04, 0.08)),
             )
         ),
         "paper": Config(
             tuple(
-                replace(training, h=round(0.01 * i, 2), keep=25)
+                unrecorded(training, 25, learning_rate=round(0.01 * i, 2))
                 for training in (MLP["paper"], SWEEP["paper"][0])
                 for i in range(1, 11)
             )

@@ -12,33 +12,36 @@ from principalflow.reproduce._edge import (
     cost_claim,
     costs,
     draw_threshold,
+    networks,
     share,
     steps_of,
     trainings,
 )
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
+from principalflow.reproduce._trained import label
 
 MIDDLE, REACH = 2.05, 0.25  # "stays at 2/h": the mean of h λ₀ from 1.8 to 2.3
 
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    return {"steps": stack({run.training.label: steps_of(run) for run in runs}, "network"), "cost": costs(runs)}
+    return {"steps": stack({run.label: steps_of(run) for run in runs}, "network"), "cost": costs(runs)}
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
     found, steps = [], tables["steps"]
-    for training in trainings(config):
-        rows = steps[steps["network"] == training.label]
+    for training in networks(config):
+        name = label(training)
+        rows = steps[steps["network"] == name]
         later = rows["h_lambda"].iloc[len(rows) // 10 :]
-        sentence = f"{training.label}: λ₀ comes to 2/h: the largest h λ₀ after the first tenth of the steps"
+        sentence = f"{name}: λ₀ comes to 2/h: the largest h λ₀ after the first tenth of the steps"
         found.append(Claim(sentence, float(later.max()), ">=", 2))
         second_half = rows["h_lambda"].iloc[len(rows) // 2 :]
         if training.loss == "mean-square":
             found.append(
                 Claim(
-                    f"{training.label}: it stays: how far the mean of h λ₀ over the second half is from {MIDDLE}",
+                    f"{name}: it stays: how far the mean of h λ₀ over the second half is from {MIDDLE}",
                     abs(float(second_half.mean()) - MIDDLE),
                     "<=",
                     REACH,
@@ -50,7 +53,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             reached = later[(later >= 2).cummax()]
             found.append(
                 Claim(
-                    f"{training.label}: later it falls, as with a cross-entropy: the median of h λ₀ over the last "
+                    f"{name}: later it falls, as with a cross-entropy: the median of h λ₀ over the last "
                     "tenth of the steps, over that since it came to 2/h",
                     float(rows["h_lambda"].iloc[-len(rows) // 10 :].median() / reached.median()),
                     "<",
@@ -58,7 +61,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
                 )
             )
     increases = steps[steps["loss_change"] > 0]
-    losses = {training.label: training.loss for training in trainings(config)}
+    losses = {label(training): training.loss for training in networks(config)}
     for loss in dict.fromkeys(losses.values()):
         rows = increases[increases["network"].map(losses) == loss]
         found.append(
@@ -73,7 +76,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    losses = {training.label: training.loss for training in trainings(config)}
+    losses = {label(training): training.loss for training in networks(config)}
     groups = list(tables["steps"].groupby(tables["steps"]["network"].map(losses)))
     figure = Figure(figsize=(15, 4.5 * len(groups)), layout="constrained")
     for axes, (_, rows) in zip(figure.subplots(len(groups), 3, squeeze=False), groups, strict=True):

@@ -1,22 +1,19 @@
 """Momentum and Nesterov's method have edges of their own (beyond the paper; Cohen et al. 2021, appendix)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-import jax.numpy as jnp
 import numpy as np
-import pandas
-from jax import Array, lax
 from matplotlib.figure import Figure
 
-from principalflow._compiled import compiled
-from principalflow.objective import Objective, Vector
-from principalflow.reproduce._descent import end, sharpness
+from principalflow.descent import descend
+from principalflow.reproduce._descent import Sharpness, recorded
 from principalflow.reproduce._edge import SQUARE
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import stack
-from principalflow.reproduce._trained import Training
+from principalflow.reproduce._trained import rate as rate_of
+from principalflow.training import Options
+from principalflow.training import objective as objective_of
 
 HEAVY_BALL, NESTEROV = "momentum", "Nesterov"
 
@@ -28,7 +25,7 @@ class Config:
     The loss and λ₀ are looked at after every so manieth step.
     """
 
-    network: Training
+    network: Options
     edge: float
     momenta: tuple[float, ...] = (0.5, 0.9)
     steps: int = 1600
@@ -43,13 +40,14 @@ def rate(method: str, momentum: float, edge: float) -> float:
 
 def run(config: Config) -> Tables:
     training = replace(config.network, seed=config.seed)
-    objective = training.objective()
-    start = end(objective, training)
+    objective = objective_of(training)
+    start = descend(objective, objective.theta, rate_of(training), training.steps, keep="last").thetas[0]
     tables = {}
     for method, momentum in product((HEAVY_BALL, NESTEROV), config.momenta):
         h = rate(method, momentum, config.edge)
-        rows = _trained(objective, start, method, momentum, h, config)
-        tables[f"{method} {momentum:g}"] = rows.assign(h=h)
+        how = dict(momentum=momentum, nesterov=method == NESTEROV, keep="last")
+        path = recorded(objective, start, h, config.steps, Sharpness(config.every), **how)
+        tables[f"{method} {momentum:g}"] = path.records.assign(loss=np.asarray(path.losses)[:: config.every], h=h)
     return {"steps": stack(tables, "method")}
 
 
@@ -92,33 +90,6 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-def _trained(objective: Objective, start: Vector, method: str, momentum: float, h: float, config: Config) -> Table:
-    losses = []
-
-    def visited() -> Iterator[Vector]:
-        state, nesterov = (start, jnp.zeros_like(start)), method == NESTEROV
-        while len(losses) <= config.steps // config.every and np.isfinite(loss := float(objective.value(state[0]))):
-            losses.append(loss)
-            yield state[0]
-            state = _advance(objective, *state, jnp.asarray(h), jnp.asarray(momentum), nesterov, config.every)
-
-    curvature = sharpness(objective, visited())
-    return pandas.DataFrame({"step": config.every * np.arange(len(losses)), "loss": losses, "sharpness": curvature})
-
-
-@compiled
-def _advance(
-    objective: Objective, theta: Vector, velocity: Vector, h: Array, momentum: Array, nesterov: bool, steps: int
-):
-    def step(_, state):
-        theta, velocity = state
-        ahead = theta + momentum * velocity if nesterov else theta
-        velocity = momentum * velocity - h * objective.gradient(ahead)
-        return theta + velocity, velocity
-
-    return lax.fori_loop(0, steps, step, (theta, velocity))
-
-
 EXPERIMENT = Experiment(
     id="edge-momentum",
     title="Momentum and Nesterov's method train at edges of their own",
@@ -132,9 +103,9 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="None: this is beyond the paper.",
     profiles={
-        "quick": Config(replace(SQUARE["quick"], h=0.05, steps=60), edge=30.0),
+        "quick": Config(replace(SQUARE["quick"], learning_rate=0.05, steps=60), edge=30.0),
         "cpu": Config(replace(SQUARE["cpu"], steps=100), edge=100.0),
-        "paper": Config(replace(SQUARE["paper"], h=0.03, steps=200), edge=40.0, steps=3000),
+        "paper": Config(replace(SQUARE["paper"], learning_rate=0.03, steps=200), edge=40.0, steps=3000),
     },
     run=run,
     claims=claims,

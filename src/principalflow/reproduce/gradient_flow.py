@@ -1,18 +1,17 @@
 """The negative gradient flow over a whole training: descent follows it to the edge, and no further."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
 from principalflow.flows import NegativeGradient
-from principalflow.reproduce._descent import iterates, sharpness
-from principalflow.reproduce._edge import MLP, STAND_INS_MLP, Config, draw_threshold, trainings
+from principalflow.reproduce._descent import sharpness
+from principalflow.reproduce._edge import MLP, STAND_INS_MLP, Config, draw_threshold, networks, unrecorded
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
 from principalflow.reproduce._solve import field_of, solve
+from principalflow.reproduce._trained import rate, trained
 
 NGF = "NGF"
 # Of the flow's solver: its tolerance for a parameter, and the evaluations it may take for a step of descent.
@@ -20,12 +19,11 @@ _TOLERANCE, _EVALUATIONS = 1e-5, 200
 
 
 def run(config: Config) -> Tables:
-    (training,) = trainings(config)
-    objective = training.objective()
-    steps, descent = map(list, zip(*iterates(objective, training), strict=True))
-    times = training.h * np.array(steps)
+    (network,) = networks(config)
+    run = trained(network)
+    objective, descent, times = run.objective, run.kept, run.h * run.steps
     field, start = field_of(NegativeGradient(), objective), np.asarray(objective.theta)
-    flow = solve(field, start, times, _TOLERANCE, _EVALUATIONS * training.steps)
+    flow = solve(field, start, times, _TOLERANCE, _EVALUATIONS * network.steps)
     paths = pandas.concat(
         pandas.DataFrame(
             {
@@ -48,8 +46,8 @@ def run(config: Config) -> Tables:
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
     descent, flow = (_path(tables, name) for name in (DESCENT, NGF))
-    (training,) = trainings(config)
-    at_descent, at_flow = (training.h * path["sharpness"].to_numpy() for path in (descent, flow))
+    h = rate(*networks(config))
+    at_descent, at_flow = (h * path["sharpness"].to_numpy() for path in (descent, flow))
     complete = len(flow) == len(descent)  # if not, the flow's solver gave up
     relative = (tables["errors"]["error"] / descent["moved"]).to_numpy()
     reached = at_descent >= 2
@@ -94,7 +92,6 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 
 
 def draw(config: Config, tables: Tables) -> Figure:
-    (training,) = trainings(config)
     figure = Figure(figsize=(15, 4.5), layout="constrained")
     error, eigenvalue, loss = figure.subplots(1, 3)
     error.plot(tables["errors"]["time"], tables["errors"]["error"], color=COLOURS[NGF])
@@ -103,7 +100,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         path = _path(tables, name)
         eigenvalue.plot(path["time"], path["sharpness"], color=COLOURS[name], label=name)
         loss.semilogy(path["time"], path["loss"], color=COLOURS[name], label=name)
-    draw_threshold(eigenvalue, training.h)
+    draw_threshold(eigenvalue, rate(*networks(config)))
     eigenvalue.set(title="largest eigenvalue of the Hessian; dashed: 2/h", ylabel=r"$\lambda_0$")
     loss.set(title="loss", ylabel=r"$E(\theta)$")
     for ax in (error, eigenvalue, loss):
@@ -132,9 +129,9 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="MNIST, an MLP of 4 layers with 100 units, cross-entropy, full batch, h = 0.05.",
     profiles={
-        "quick": Config((replace(MLP["quick"], steps=240, keep=8),)),
-        "cpu": Config((replace(MLP["cpu"], precision="double", keep=2),)),
-        "paper": Config((replace(MLP["paper"], precision="double", keep=25),)),
+        "quick": Config((unrecorded(MLP["quick"], 8, steps=240),)),
+        "cpu": Config((unrecorded(MLP["cpu"], 2, precision="float64"),)),
+        "paper": Config((unrecorded(MLP["paper"], 25, precision="float64"),)),
     },
     run=run,
     claims=claims,

@@ -25,7 +25,7 @@ COEFFICIENT = "coefficient_0_real"
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    steps = {run.training.label: steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
+    steps = {run.label: steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
     return {"steps": stack(steps, "network"), "cost": costs(runs)}
 
 
@@ -99,7 +99,7 @@ EXPERIMENT = Experiment(
     profiles={
         "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
         "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1])),
-        "paper": Config((MLP["paper"], replace(SWEEP["paper"][0], h=0.02))),
+        "paper": Config((MLP["paper"], replace(SWEEP["paper"][0], learning_rate=0.02))),
     },
     run=run,
     claims=claims,

@@ -27,7 +27,7 @@ _FEWEST = 8  # rises, for a correlation
 
 
 def run(config: Config) -> Tables:
-    steps = {run.training.label: steps_of(run, COEFFICIENT) for run in all_trained(config)}
+    steps = {run.label: steps_of(run, COEFFICIENT) for run in all_trained(config)}
     return {"steps": stack(steps, "network"), **local_flows.run(config)}
 
 

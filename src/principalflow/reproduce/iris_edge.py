@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from principalflow import data, models
-from principalflow.descent import Path, descend
+from principalflow.descent import Descent, descend
 from principalflow.objective import Objective
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
@@ -167,7 +167,7 @@ def _objective(config: Config) -> Objective:
     return Objective(models.loss("cross-entropy"), network, batch, holomorphic=True)
 
 
-def _steps(config: Config, path: Path) -> np.ndarray:
+def _steps(config: Config, path: Descent) -> np.ndarray:
     rises = np.flatnonzero(np.diff(path.losses) > 0)
     rises = rises[rises >= config.first_steps]
     begin = max(rises[0] - config.window // 4, 0) if len(rises) else config.first_steps

@@ -13,20 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from principalflow import landscape, plot
+from principalflow.descent import descend
 from principalflow.landscape import Landscape, Plane
+from principalflow.objective import Objective, Vector
 from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
 from principalflow.reproduce._dal_queries import DAL, accuracy, best_test, fixed_rates, ratio, settings
 from principalflow.reproduce._dal_settings import CHEAP, VGG, both, on_batches
 from principalflow.reproduce._experiment import Claim, Table, Tables
-from principalflow.reproduce._sweeps import Sweep, ends, problem_of
-from principalflow.training import Options
-from principalflow.training._problem import Problem
+from principalflow.reproduce._sweeps import Sweep, ends, objective_of
 
 RANDOM, SOLUTIONS, PATH = "of random directions", "through three solutions", "along the path of descent"
-_ON_PATH = 30  # iterates of a path
+_ON_PATH = 30  # iterates of a path, at least
 
 
 @dataclass(frozen=True)
@@ -195,8 +194,7 @@ def _rise(grid: Table) -> float:
 
 def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> Iterator[Tables]:
     """Yields the grids around what was learned, and those through several solutions and along a path."""
-    problem, learned = problem_of(fixed), ends(fixed) | ends(adapted)
-    objective = problem.objective
+    objective, learned = objective_of(fixed), ends(fixed) | ends(adapted)
     setting, (rate, power) = rows["setting"].iloc[0], _best(rows)
     pair = rate["contender"], power["contender"]
     for (name, seed), theta in learned.items():
@@ -210,9 +208,9 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
             yield {"grids": _grid(found).assign(setting=setting, kind=RANDOM, **place)}
     first = min((seed for _, seed in learned), default=0)
     solutions = {name: theta for (name, seed), theta in learned.items() if seed == first and name in (*pair, DAL)}
-    paths = {SOLUTIONS: solutions} if len(solutions) > 2 else {}
+    paths: dict[str, Any] = {SOLUTIONS: solutions} if len(solutions) > 2 else {}
     if fixed.options.batch_size is None and not rate["diverged"]:
-        paths[PATH] = _path(problem, fixed.options, rate["rate"])
+        paths[PATH] = _path(objective, fixed.options.steps, rate["rate"])
     for kind, thetas in paths.items():
         plane = landscape.through(list(thetas.values()))
         points = pandas.DataFrame(plane.points, columns=["x", "y"]).assign(name=list(thetas), explained=plane.explained)
@@ -223,15 +221,11 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
         }
 
 
-def _path(problem: Problem, options: Options, rate: float) -> dict[str, NDArray]:
-    """Returns some iterates of descent from the first seed's start by their steps, the last one among them."""
-    options = next(iter(options.runs().values()))
-    theta, path, kept = problem.start(options), {}, np.linspace(0, options.steps, _ON_PATH + 1).astype(int)
-    for step in range(options.steps + 1):
-        if step in kept:
-            path[str(step)] = np.asarray(theta)
-        theta = theta - rate * problem.objective.gradient(theta)
-    return path
+def _path(objective: Objective, steps: int, rate: float) -> dict[str, Vector]:
+    """Returns some iterates of descent by their steps, the last one among them."""
+    every = next(n for n in range(max(steps // _ON_PATH, 1), 0, -1) if steps % n == 0)
+    path = descend(objective, objective.theta, rate, steps, keep=every)
+    return dict(zip(map(str, path.steps), path.thetas, strict=True))
 
 
 def _grid(found: Landscape) -> Table:

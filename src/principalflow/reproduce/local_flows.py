@@ -35,7 +35,7 @@ def run(config: Config) -> Tables:
     tables, cost, by_paper, runs = {}, 0.0, 0.0, all_trained(config)
     for run in runs:
         found = local_flows(run, _steps(config, run.records), config.time)
-        tables[run.training.label] = found.changes.assign(h=run.training.h)
+        tables[run.label] = found.changes.assign(h=run.h)
         cost, by_paper = cost + found.cost, by_paper + found.cost_by_paper
     return {"changes": stack(tables, "network"), "cost": costs(runs, cost, by_paper)}
 

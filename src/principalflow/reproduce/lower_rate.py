@@ -1,14 +1,15 @@
 """A lower rate brings stability back, and λ₀ grows again (figure instabilities_change_learning_rate_discrete)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas
 from matplotlib.figure import Figure
 
 from principalflow.reproduce import _edge
+from principalflow.reproduce._descent import recorded
 from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
-from principalflow.reproduce._trained import descended
+from principalflow.reproduce._trained import record_of
 
 BEFORE, AFTER = "before", "after"
 
@@ -23,8 +24,8 @@ class Config(_edge.Config):
 
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
-    start, h = at_edge(run), run.training.h / config.divisor
-    after, _ = descended(replace(run.training, h=h, steps=config.steps), run.objective, run.theta(start))
+    start, h = at_edge(run), run.h / config.divisor
+    after = recorded(run.objective, run.theta(start), h, config.steps, record_of(run.training), keep="last").records
     parts = [
         _rows(run.records[run.records["step"] <= start], BEFORE, 0),
         _rows(after, AFTER, start),

@@ -24,7 +24,7 @@ class Config(_edge.Config):
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    tables = {run.training.label: _terms(run, config.every) for run in runs}
+    tables = {run.label: _terms(run, config.every) for run in runs}
     more = (1 + CONTRACTION) * sum(map(len, tables.values()))
     return {"steps": stack(tables, "network"), "cost": costs(runs, more, more)}
 
@@ -70,12 +70,12 @@ def draw(config: Config, tables: Tables) -> Figure:
 
 
 def _terms(run: Trained, every: int) -> Table:
-    flow, records = PrincipalThirdOrder(run.training.h), run.records.iloc[::every]
+    flow, records = PrincipalThirdOrder(run.h), run.records.iloc[::every]
     terms = [float(np.linalg.norm(flow.non_principal(run.objective, run.theta(step)))) for step in records["step"]]
     return pandas.DataFrame(
         {
             "step": records["step"],
-            "h_lambda": run.training.h * records["eigenvalue_0"],
+            "h_lambda": run.h * records["eigenvalue_0"],
             "term": terms,
             "relative": np.array(terms) / records["gradient_norm"],
         }

@@ -10,10 +10,20 @@ from principalflow.flows import FlippedDirection, NegativeGradient
 from principalflow.reproduce import _edge
 from principalflow.reproduce._cost import Spent, counting
 from principalflow.reproduce._descent import sharpness
-from principalflow.reproduce._edge import MLP, STAND_INS_MLP, all_trained, at_edge, cost_claim, costs, trainings
+from principalflow.reproduce._edge import (
+    MLP,
+    STAND_INS_MLP,
+    all_trained,
+    at_edge,
+    cost_claim,
+    costs,
+    networks,
+    trainings,
+)
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS
 from principalflow.reproduce._solve import adaptive_or_euler
+from principalflow.reproduce._trained import rate
 
 FLIPPED, NGF = "one direction turned", "NGF"
 _COLOURS = {FLIPPED: "#D55E00", NGF: COLOURS["NGF"]}
@@ -37,7 +47,7 @@ class Config(_edge.Config):
 def run(config: Config) -> Tables:
     (run,) = all_trained(config)
     start = at_edge(run)
-    theta, h = run.theta(start), run.training.h
+    theta, h = run.theta(start), run.h
     length = h * run.records["gradient_norm"][start]
     times = h * np.linspace(0, config.time, config.time * config.looks + 1)
     parts, cost, by_paper = [], 0.0, 0.0
@@ -111,7 +121,6 @@ def draw(config: Config, tables: Tables) -> Figure:
     loss, curvature = figure.subplots(1, 2)
     before = tables["before"].tail(10 * config.time)
     start = before["step"].iloc[-1]
-    (training,) = trainings(config)
     for ax, column in ((loss, "loss"), (curvature, "sharpness")):
         ax.plot(before["step"], before[column], color="black", linewidth=0.8, label="gradient descent")
         for name, colour in _COLOURS.items():
@@ -121,7 +130,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         ax.set_xlabel("time in steps of descent")
     loss.set(title="loss", yscale="log", ylabel="$E$")
     curvature.set(title="largest eigenvalue; dashed: 2/h", ylabel=r"$\lambda_0$")
-    _edge.draw_threshold(curvature, training.h)
+    _edge.draw_threshold(curvature, rate(*networks(config)))
     loss.legend()
     return figure
 

@@ -24,7 +24,7 @@ def run(config: Config) -> Tables:
     runs = all_trained(config)
     columns = "projection_0", "next_projection_0", "next_projection_0_pf"
     return {
-        "steps": stack({run.training.label: steps_of(run, *columns) for run in runs}, "network"),
+        "steps": stack({run.label: steps_of(run, *columns) for run in runs}, "network"),
         "cost": costs(runs),
     }
 

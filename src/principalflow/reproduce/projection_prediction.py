@@ -22,7 +22,7 @@ MEASURED = "next_projection_0"
 
 def run(config: Config) -> Tables:
     runs = all_trained(config)
-    steps = {run.training.label: steps_of(run, "projection_0", MEASURED, *FLOWS.values()) for run in runs}
+    steps = {run.label: steps_of(run, "projection_0", MEASURED, *FLOWS.values()) for run in runs}
     return {"steps": stack(steps, "network"), "cost": costs(runs)}
 
 

@@ -6,12 +6,15 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow.descent import descend
 from principalflow.reproduce._cost import PRODUCT
-from principalflow.reproduce._descent import end
+from principalflow.reproduce._descent import recorded
 from principalflow.reproduce._edge import CONVERGED, cost_claim, draw_threshold
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
-from principalflow.reproduce._trained import Training, cost, descended
+from principalflow.reproduce._trained import cost, rate, record_of
 from principalflow.spectrum import top_eigenpairs
+from principalflow.training import Options
+from principalflow.training import objective as objective_of
 
 LOWER, HIGHER = "lower rate", "higher rate"
 
@@ -20,7 +23,7 @@ LOWER, HIGHER = "lower rate", "higher rate"
 class Config:
     """After training the rate is raised to h λ₀ = `h_lambda` for so many steps, and for comparison left as it is."""
 
-    network: Training
+    network: Options
     h_lambda: float = 2.2
     steps: int = 150
     seed: int = 0
@@ -28,12 +31,13 @@ class Config:
 
 def run(config: Config) -> Tables:
     training = replace(config.network, seed=config.seed)
-    objective = training.objective()
-    start = end(objective, training)
+    objective = objective_of(training)
+    start = descend(objective, objective.theta, rate(training), training.steps, keep="last").thetas[0]
     anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
     parts, ours = [], training.steps + PRODUCT * float(anew.products)
-    for name, h in ((LOWER, training.h), (HIGHER, config.h_lambda / float(anew.values[0]))):
-        rows, thetas = descended(replace(training, h=h, steps=config.steps, keep=1), objective, start)
+    for name, h in ((LOWER, rate(training)), (HIGHER, config.h_lambda / float(anew.values[0]))):
+        path = recorded(objective, start, h, config.steps, record_of(training))
+        rows, thetas = path.records, path.thetas[: len(path.records)]
         ours += cost(rows)
         parts.append(
             pandas.DataFrame(
@@ -49,8 +53,8 @@ def run(config: Config) -> Tables:
             )
         )
     first = float(np.linalg.norm(objective.gradient(objective.theta)))
-    recorded = sum(map(len, parts))
-    theirs = training.steps + recorded * (1 + PRODUCT * anew.products)
+    steps = sum(map(len, parts))
+    theirs = training.steps + steps * (1 + PRODUCT * anew.products)
     return {
         "steps": pandas.concat(parts, ignore_index=True),
         "start": pandas.DataFrame({"gradient_norm": [first]}),

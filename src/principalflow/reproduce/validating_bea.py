@@ -1,17 +1,16 @@
 """How much of a step's drift the modified flows explain along the training of networks (figure validating_bea)."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
 from principalflow.reproduce._cost import measure
-from principalflow.reproduce._descent import iterates, sharpness
-from principalflow.reproduce._edge import MLP, STAND_INS_MLP, SWEEP, Config, share, trainings
+from principalflow.reproduce._descent import sharpness
+from principalflow.reproduce._edge import MLP, STAND_INS_MLP, SWEEP, Config, networks, share, unrecorded
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
-from principalflow.reproduce._trained import Training
+from principalflow.reproduce._trained import rate, trained
+from principalflow.training import Options
 
 NGF, IGR, THIRD = FLOWS = ("NGF", "IGR flow", "third-order flow")
 # Of a flow's solver: its tolerance, relative to descent's step, and the evaluations it may take for one.
@@ -19,7 +18,7 @@ _TOLERANCE, _EVALUATIONS = 1e-4, 1000
 
 
 def run(config: Config) -> Tables:
-    return {"errors": stack({training.data: _errors(training) for training in trainings(config)}, "data")}
+    return {"errors": stack({network.data: _errors(network) for network in networks(config)}, "data")}
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
@@ -30,7 +29,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     figure = Figure(figsize=(15, 4.5 * len(config.networks)), layout="constrained")
     for axes, network in zip(figure.subplots(len(config.networks), 3, squeeze=False), config.networks, strict=True):
         error, relative, eigenvalue = axes
-        data, h = network.data, network.h
+        data, h = network.data, rate(network)
         rows = tables["errors"][tables["errors"]["data"] == data]
         for name in FLOWS:
             of_flow = rows[rows["flow"] == name]
@@ -49,14 +48,13 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-def _errors(network: Training) -> Table:
+def _errors(network: Options) -> Table:
     """Returns the error of each flow over one step from every so many iterates of descent."""
-    objective = network.objective()
-    steps, thetas = map(list, zip(*iterates(objective, network), strict=True))
-    parts, flows = [], named(network.h, FLOWS)
-    for step, theta, value in zip(steps, thetas, sharpness(objective, thetas), strict=True):
-        part = measure(objective, theta, network.h, 1, flows, _TOLERANCE, _EVALUATIONS)
-        parts.append(part.assign(step=step, sharpness=value, h=network.h))
+    run = trained(network)
+    parts, flows = [], named(run.h, FLOWS)
+    for step, theta, value in zip(run.steps, run.kept, sharpness(run.objective, run.kept), strict=True):
+        part = measure(run.objective, theta, run.h, 1, flows, _TOLERANCE, _EVALUATIONS)
+        parts.append(part.assign(step=step, sharpness=value, h=run.h))
     return pandas.concat(parts, ignore_index=True)
 
 
@@ -121,17 +119,17 @@ EXPERIMENT = Experiment(
     ),
     paper_setting="Full batch, MLP of 4 layers on MNIST, h = 0.05; VGG on CIFAR-10, h = 0.02; Euler's steps of 5e-5.",
     profiles={
-        "quick": Config((replace(MLP["quick"], steps=240, keep=16),)),
+        "quick": Config((unrecorded(MLP["quick"], 16, steps=240),)),
         "cpu": Config(
             (
-                replace(MLP["cpu"], precision="double", keep=20),
-                replace(SWEEP["cpu"][0], samples=500, precision="double", keep=14),
+                unrecorded(MLP["cpu"], 20, precision="float64"),
+                unrecorded(SWEEP["cpu"][0], 14, samples=500, precision="float64"),
             )
         ),
         "paper": Config(
             (
-                replace(MLP["paper"], precision="double", keep=25),
-                replace(SWEEP["paper"][0], h=0.02, precision="double", keep=25),
+                unrecorded(MLP["paper"], 25, precision="float64"),
+                unrecorded(SWEEP["paper"][0], 25, learning_rate=0.02, precision="float64"),
             )
         ),
     },

@@ -119,10 +119,11 @@ def check(arrays: Arrays, reserved: tuple[str, ...]) -> dict[str, np.ndarray]:
             raise ValueError(f"arrays must be named by printable text, got {_checks.shown(name)}.")
         if name in (_DIGEST, _STEP, *reserved):
             raise ValueError(f"arrays must not have the name {name!r}, which a checkpoint uses itself.")
-    return {name: _numbers(f"arrays[{_checks.shown(name)}]", array) for name, array in arrays.items()}
+    return {name: numbers(f"arrays[{_checks.shown(name)}]", array) for name, array in arrays.items()}
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def numbers(name: str, value: Any) -> np.ndarray:
+    """Returns numbers as an array that can be saved, or raises a ValueError that names them."""
     try:
         array = np.asarray(value)
     except Exception as error:  # JAX's random keys, PyTorch's tensors with gradients, ragged lists

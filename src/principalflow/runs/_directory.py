@@ -1,4 +1,4 @@
-"""A run directory: `config.json`, `metrics.jsonl`, `status.json` and `checkpoints/`, owned by one process at a time."""
+"""A run directory: config, metrics, iterates, status and checkpoints, owned by one process at a time."""
 
 import os
 import time
@@ -12,14 +12,18 @@ from filelock import FileLock, Timeout
 
 from principalflow import _checks
 from principalflow._version import __version__
-from principalflow.runs import _checkpoints, _files, _metrics
+from principalflow.runs import _checkpoints, _files, _iterates, _metrics
 from principalflow.runs._errors import RunError, warn
+from principalflow.runs._iterates import ITERATES, Iterates
 from principalflow.runs._metrics import Metrics, Row
 
 Status = Literal["running", "done", "diverged", "interrupted"]
 STATUSES = "running", "done", "diverged", "interrupted"
 
 CONFIG, METRICS, STATUS, CHECKPOINTS, LOCK = "config.json", "metrics.jsonl", "status.json", "checkpoints", "lock"
+
+# The arrays of a checkpoint that say how far metrics and iterates were.
+_STATE = (*_metrics.STATE, *_iterates.STATE)
 
 
 class Run:
@@ -37,7 +41,7 @@ class Run:
         self._lock: Any = lock
         self._started, self._open = time.time(), True
         self._write_status("running", "")
-        self._metrics = Metrics(path / METRICS)
+        self._metrics, self._iterates = Metrics(path / METRICS), Iterates(path / ITERATES)
 
     def append(self, *rows: Row) -> None:
         """Appends rows to the metrics, one JSON line each, and hands them to the operating system at once.
@@ -52,8 +56,22 @@ class Run:
         self._check_open()
         self._metrics.append(rows)
 
+    def keep(self, step: int, theta: Any) -> None:
+        """Keeps the flat parameters of a step, for `runs.iterates`.
+
+        Raises:
+            ValueError: If the step is no whole number, or the parameters are no vector of numbers as those before.
+            RunError: If the run is closed.
+            OSError: If the disk is full; nothing is kept then.
+        """
+        self._check_open()
+        theta = _checkpoints.numbers("theta", theta)
+        if theta.ndim != 1:
+            raise ValueError(f"theta must be flat, got shape {theta.shape}.")
+        self._iterates.append(_checks.whole("step", step, least=0, most=np.iinfo(np.int64).max), theta)
+
     def checkpoint(self, step: int, arrays: Mapping[str, Any]) -> None:
-        """Saves named arrays as the checkpoint of `step`: what was appended until now will not be lost.
+        """Saves named arrays as the checkpoint of `step`: what was appended and kept until now will not be lost.
 
         The last two are kept.
 
@@ -63,14 +81,14 @@ class Run:
         """
         self._check_open()
         step = _checks.whole("step", step, least=0, most=np.iinfo(np.int64).max)
-        arrays = _checkpoints.check(arrays, reserved=_metrics.STATE)
-        _checkpoints.save(self.path / CHECKPOINTS, step, arrays | self._metrics.state())
+        arrays = _checkpoints.check(arrays, reserved=_STATE)
+        _checkpoints.save(self.path / CHECKPOINTS, step, arrays | self._metrics.state() | self._iterates.state())
 
     def restore(self) -> tuple[int, dict[str, np.ndarray]] | None:
-        """Goes back to the newest checkpoint, dropping what was appended after it.
+        """Goes back to the newest checkpoint, dropping what was appended and kept after it.
 
         A checkpoint that can't be read, or that the metrics file no longer begins as it did then, is passed over with a
-        `RunWarning`, for the one before it.
+        `RunWarning`, for the one before it; so is one from when more was kept.
 
         Returns:
             Its step and arrays; None if there is none, and then the metrics are empty.
@@ -81,12 +99,13 @@ class Run:
         self._check_open()
         folder = self.path / CHECKPOINTS
         try:
-            found = _checkpoints.restore(folder, self._metrics.objection, lambda text: warn(text, stacklevel=5))
+            found = _checkpoints.restore(folder, self._objection, lambda text: warn(text, stacklevel=5))
         except ValueError as error:
             raise RunError(f"{error}. Restore what was changed, or remove all of {folder} to start anew.") from error
-        self._metrics.go_back(found.arrays if found else {})
+        for file in (self._metrics, self._iterates):
+            file.go_back(found.arrays if found else {})
         _checkpoints.clear(folder, found)
-        return found and (found.step, {n: array for n, array in found.arrays.items() if n not in _metrics.STATE})
+        return found and (found.step, {n: array for n, array in found.arrays.items() if n not in _STATE})
 
     def close(self, status: Status = "done", message: str = "") -> None:
         """Ends the run with a status and a sentence, and lets others open it; a second call does nothing.
@@ -111,6 +130,9 @@ class Run:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close("done" if kind is None else "interrupted", "" if kind is None else f"{kind.__name__}: {error}")
+
+    def _objection(self, state: Mapping[str, Any]) -> str:
+        return self._metrics.objection(state) or self._iterates.objection(state)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -256,7 +278,7 @@ def _taken(path: Path) -> Iterator[Any]:
 
 def _refuse_others(path: Path) -> None:
     """Raises where a run would write through a link, which leads elsewhere, or to what it did not make."""
-    written = CONFIG, LOCK, METRICS, STATUS, _checkpoints.RECORD
+    written = CONFIG, LOCK, METRICS, ITERATES, STATUS, _checkpoints.RECORD
     for name in (CHECKPOINTS, *written, *map(_files.unfinished, written)):
         item = path / name
         is_right = item.is_dir() if name == CHECKPOINTS else item.is_file()

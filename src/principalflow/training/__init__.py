@@ -1,7 +1,8 @@
 """Training runs of the paper's networks that are recorded, can be stopped and resumed, and swept."""
 
 from principalflow.training._options import Options
+from principalflow.training._problem import objective
 from principalflow.training._restore import Restored, restore
 from principalflow.training._run import run
 
-__all__ = ["Options", "Restored", "restore", "run"]
+__all__ = ["Options", "Restored", "objective", "restore", "run"]

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from principalflow import runs
+from principalflow._steps import Log, State
 from principalflow.monitor import Monitor, in_words
 from principalflow.objective import Vector
 from principalflow.runs._directory import CONFIG
 from principalflow.runs._files import write_json
-from principalflow.training import _schedule, _steps
+from principalflow.training import _schedule
 from principalflow.training._optimizer import optimizer
 from principalflow.training._options import Options
 from principalflow.training._problem import Problem
-from principalflow.training._steps import Log, State
 
 
 class Member:
@@ -45,21 +45,21 @@ class Member:
             self._run.close("interrupted", str(error))
             raise
 
-    def arguments(self, count: int) -> tuple[State, jax.Array, jax.Array | None]:
-        """Returns the state, rates and batches of the next `count` steps."""
-        rates = np.zeros(_steps.AT_ONCE)
+    def arguments(self, count: int, at_once: int) -> tuple[State, jax.Array, jax.Array | None]:
+        """Returns the state, rates and batches of the next `count` steps, with room for `at_once`."""
+        rates = np.zeros(at_once)
         rates[:count] = self._rates[self.step : self.step + count]
         batches = None
         if self.o.batch_size is not None:
             chosen = [batch(self.o, self._problem.samples, self.step + i) for i in range(count)]
-            batches = np.zeros((_steps.AT_ONCE, self.o.batch_size), np.int32)
+            batches = np.zeros((at_once, self.o.batch_size), np.int32)
             batches[:count] = chosen
             batches = jnp.asarray(batches)
         return self.state, jnp.asarray(rates, self.state.theta.dtype), batches
 
     def take(self, state: State, log: Log) -> None:
         """Writes what some steps saw, and moves on to their end."""
-        taken, losses, norms, rates = (np.asarray(column) for column in log)
+        taken, losses, norms, rates = (np.asarray(column) for column in log[:4])
         of_batch = "batch_" if self.o.batch_size is not None else ""
         rows: list[dict[str, Any]] = [
             {"step": self.step + i, f"{of_batch}loss": losses[i], f"{of_batch}gradient_norm": norms[i]}
@@ -67,6 +67,8 @@ class Member:
             for i in range(int(taken))
         ]
         rows[0] = self._recorded(self.state.theta, float(rates[0])) | rows[0]
+        if is_due(self.step, self.o.keep_every) and np.isfinite(losses[0]):
+            self._run.keep(self.step, self.state.theta)
         self._run.append(*rows)
         self._last |= rows[0] | rows[-1]
         if not np.isfinite(losses[taken - 1]):

@@ -1,7 +1,7 @@
 """The optimisers of `principalflow train`, with all numbers that a sweep changes in their state or arguments."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, cast
 
 import jax.numpy as jnp
 import optax
@@ -9,33 +9,31 @@ import optax.contrib
 from jaxtyping import Array
 
 from principalflow._dal import dal
+from principalflow._steps import Optimizer, gradient_descent
 from principalflow.objective import Objective, Vector
 from principalflow.training._options import Options
-
-
-class Optimizer(NamedTuple):
-    """`init(theta)`, and `update(objective, gradient, state, theta, rate)`: the update, the state, the rate it took."""
-
-    init: Callable[[Vector], Any]
-    update: Callable[[Objective, Vector, Any, Vector, Array], tuple[Vector, Any, Array]]
 
 
 def optimizer(o: Options) -> Optimizer:
     """Returns the optimiser of a single run."""
     match o.optimizer:
         case "dal":
-            return _dal(o)
+            fixed = dict(momentum=o.momentum or None, per_parameter=o.per_parameter, curvature=o.curvature)
+            fixed |= dict(every=o.curvature_every, average=o.average)
+            return _dal(cast(float, o.power), o.factor, o.max_learning_rate, **fixed)
         case "adam":
-            return _at_a_rate(optax.scale_by_adam())
-        case "prodigy":
-            return _at_its_own_rate(optax.contrib.prodigy())
-        case "dog":
-            return _at_its_own_rate(optax.contrib.dog())
+            return _adam()
+        case "prodigy" | "dog":
+            return _at_its_own_rate(o.optimizer)
         case _:
-            return _at_a_rate(optax.trace(o.momentum) if o.momentum else optax.identity())
+            return gradient_descent(o.momentum)
 
 
-def _at_a_rate(direction: Any) -> Optimizer:
+# The functions are part of the compiled steps: the same ones for the same optimiser, so that it isn't compiled again.
+@lru_cache
+def _adam() -> Optimizer:
+    direction: Any = optax.scale_by_adam()
+
     def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:
         along, state = direction.update(gradient, state)
         return -rate * along, state, rate
@@ -43,7 +41,10 @@ def _at_a_rate(direction: Any) -> Optimizer:
     return Optimizer(direction.init, update)
 
 
-def _at_its_own_rate(tx: Any) -> Optimizer:
+@lru_cache
+def _at_its_own_rate(name: str) -> Optimizer:
+    tx = getattr(optax.contrib, name)()
+
     def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:
         updates, state = tx.update(gradient, state, theta)
         length = jnp.linalg.norm(gradient)
@@ -53,12 +54,11 @@ def _at_its_own_rate(tx: Any) -> Optimizer:
     return Optimizer(tx.init, update)
 
 
-def _dal(o: Options) -> Optimizer:
-    fixed = dict(momentum=o.momentum or None, per_parameter=o.per_parameter, curvature=o.curvature)
-    fixed |= dict(every=o.curvature_every, average=o.average)
+@lru_cache
+def _dal(power: float, factor: float, max_learning_rate: float, **fixed: Any) -> Optimizer:
     # Numbers become part of the state, so that other numbers don't compile anew.
     tx: Any = optax.inject_hyperparams(dal, static_args=(*fixed, "weight_decay", "skip_nonfinite"))(
-        power=o.power, factor=o.factor, max_learning_rate=o.max_learning_rate, **fixed
+        power=power, factor=factor, max_learning_rate=max_learning_rate, **fixed
     )
 
     def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:

@@ -123,6 +123,8 @@ class Options:
     """Record accuracies and the test loss every so many steps, and at the end; 0 for never."""
     checkpoint_every: int = 100
     """Save a checkpoint every so many steps."""
+    keep_every: int = 0
+    """Keep the parameters every so many steps, in the run's iterates.npy (`runs.iterates`); 0 for never."""
 
     seed: int | tuple[int, ...] = 0
     """Of the starting weights and the batches; several make a sweep."""
@@ -204,7 +206,7 @@ def _check(o: Options) -> None:
     others += () if o.model.startswith("resnet") else ("stem",)
     _refuse(o, others, f"a model {o.model!r} doesn't have")
     _checks.whole("steps", o.steps, 0, _MOST_STEPS)
-    for name in ("record_every", "evaluate_every", "warmup"):
+    for name in ("record_every", "evaluate_every", "keep_every", "warmup"):
         _checks.whole(name, getattr(o, name), least=0)
     for name in ("checkpoint_every", "directions", "curvature_every"):
         _checks.whole(name, getattr(o, name), least=1)

@@ -70,6 +70,32 @@ def problem(o: Options, progress: bool | None) -> Problem:
     return Problem(objective, scores, samples, dataset.input_shape, classes or 1)
 
 
+def objective(options: Options) -> Objective:
+    """Returns the loss that a run of these options lowers; its `theta` is where the run starts.
+
+    Args:
+        options: Those of a single run.
+
+    Returns:
+        The loss over all training samples.
+
+    Raises:
+        ValueError: For options of a sweep, or if options, data and network don't fit each other.
+
+    Example:
+        >>> import principalflow as pf
+        >>> options = pf.training.Options(data="iris", hidden=(4,), learning_rate=0.1)
+        >>> pf.training.objective(options).theta.size
+        35
+    """
+    if not isinstance(options, Options):
+        raise ValueError(f"options must be training.Options(...), got {_checks.shown(options)}.")
+    options.check()
+    if len(options.runs()) > 1:
+        raise ValueError(f"options must be those of a single run, got a sweep of {len(options.runs())}.")
+    return problem(next(iter(options.runs().values())), progress=None).objective
+
+
 def _network(o: Options, input_shape: tuple[int, ...], outputs: int) -> eqx.Module:
     options: dict[str, Any] = dict(width=o.width, activation=o.activation, gain=o.gain, dtype=jnp.dtype(o.precision))
     if o.model != "mlp":

@@ -13,19 +13,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from principalflow import _checks, runs
+from principalflow import _checks, _steps, runs
 from principalflow._progress import progress as progress_bar
+from principalflow._steps import Log, Optimizer, Pace, State
 from principalflow.runs._directory import CONFIG, in_use, read_config, read_status
 from principalflow.runs._files import plain
-from principalflow.training import _schedule, _steps
+from principalflow.training import _schedule
 from principalflow.training._member import Member, is_due
-from principalflow.training._optimizer import Optimizer, optimizer
+from principalflow.training._optimizer import optimizer
 from principalflow.training._options import Options
 from principalflow.training._problem import Problem, problem
-from principalflow.training._steps import Log, State
 
-# How long one compiled call may take, about: an interruption waits for its end.
-_SECONDS_AT_ONCE = 0.5
 # Where there is no terminal for a bar, a sentence says how far a run is.
 _SECONDS_BETWEEN_WORDS = 30
 
@@ -127,7 +125,7 @@ class _Group:
     def __init__(self, shared: tuple[Problem, Optimizer], lanes: int, steps: int, say: Callable[[str], None]):
         self.steps, self.say, self.members = steps, say, list[Member]()
         (self._problem, self._optimizer), self._lanes = shared, lanes
-        self._seconds_per_step: float | None = None
+        self._pace = Pace()
 
     def open(self, o: Options, path: Path, lane: int) -> None:
         """Opens a run as a member."""
@@ -136,11 +134,10 @@ class _Group:
     def advance(self, active: list[Member]) -> None:
         """Takes the next steps of some members, and has them write what they saw."""
         counts = {member.lane: self._count(member) for member in active}
-        began = time.perf_counter()
-        results = self._advanced(active, counts)
-        for member, result in zip(active, results, strict=True):
-            member.take(*result)
-        self._seconds_per_step = (time.perf_counter() - began) / max(counts.values())
+        with self._pace.timed(max(counts.values())):
+            results = self._advanced(active, counts)
+            for member, result in zip(active, results, strict=True):
+                member.take(*result)
 
     def close(self, message: str) -> None:
         """Closes what is still open."""
@@ -151,7 +148,10 @@ class _Group:
 
     def _advanced(self, active: list[Member], counts: dict[int, int]) -> list[tuple[State, Log]]:
         shared = self._problem.objective, self._optimizer
-        arguments = {member.lane: member.arguments(counts[member.lane]) for member in active}
+        # Where each step is recorded, the record has compiled all that it needs, unless DAL differentiates further.
+        each = self._lanes == 1 and active[0].o.record_every == 1 and active[0].o.optimizer != "dal"
+        at_once = 1 if each else _steps.AT_ONCE
+        arguments = {member.lane: member.arguments(counts[member.lane], at_once) for member in active}
         if self._lanes == 1:
             return [_steps.advance(*shared, *arguments[0], jnp.asarray(counts[0], jnp.int32))]
         # All lanes are always there, those of other members at rest: so the numbers of one don't depend on the others.
@@ -164,12 +164,11 @@ class _Group:
     def _count(self, member: Member) -> int:
         """Returns how many steps to take in one call: up to the next at which something is recorded or saved."""
         o, step = member.o, member.step
-        if step == o.steps or self._seconds_per_step is None:
+        if step == o.steps:
             return 1
-        ends = [every - step % every for every in (o.record_every, o.evaluate_every, o.checkpoint_every) if every]
-        # A coarse clock may say that they took no time.
-        in_time = int(_SECONDS_AT_ONCE / max(self._seconds_per_step, _SECONDS_AT_ONCE / _steps.AT_ONCE))
-        return min(o.steps - step, max(in_time, 1), *ends)
+        often = o.record_every, o.evaluate_every, o.checkpoint_every, o.keep_every
+        ends = [every - step % every for every in often if every]
+        return self._pace.count(min(o.steps - step, *ends))
 
 
 def _finished(path: Path, o: Options) -> str | None:
