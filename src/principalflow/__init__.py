@@ -24,6 +24,7 @@ from principalflow.flows._integrate import Solution, integrate
 from principalflow.monitor import Monitor
 from principalflow.objective import Objective
 from principalflow.record import Record
+from principalflow.status import Status
 
 if TYPE_CHECKING:
     from principalflow import reproduce
@@ -40,6 +41,7 @@ __all__ = [
     "Record",
     "ScaleByDALState",
     "Solution",
+    "Status",
     "compare",
     "dal",
     "data",

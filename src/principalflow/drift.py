@@ -90,7 +90,7 @@ def _accumulated(
     objective: Objective, theta: _checks.Numbers, h: float, steps: int, flow: Flow | None, rtol: float
 ) -> np.ndarray:
     followed = NegativeGradient() if flow is None else as_flow(flow)
-    table = compare(objective, theta, h, steps, [followed], rtol, kinds=["global"])
+    table = compare(objective, theta, h, steps, [followed], rtol=rtol, kinds=["global"])
     drift = np.asarray(table["error"])
     if np.any(np.isnan(drift)):
         first = int(np.argmax(np.isnan(drift)))
