@@ -19,8 +19,7 @@ from principalflow import (
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow.descent import Path, descend
-from principalflow.flows._compare import compare
-from principalflow.flows._integrate import Solution, integrate
+from principalflow.flows import Solution, compare, integrate
 from principalflow.monitor import Monitor
 from principalflow.objective import Objective
 from principalflow.record import Record

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from principalflow import _checks
-from principalflow.flows import Flow, NegativeGradient
-from principalflow.flows._compare import compare
+from principalflow.flows import Flow, NegativeGradient, compare
 from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector, checked_theta
 

@@ -62,8 +62,8 @@ def compare(
         ended early the error is NaN, and where descent doesn't move the relative error; `status` says why.
 
     Raises:
-        ValueError: As `descend` and `integrate` do; for what are no flows, two flows of one name, flows for another h, or
-            unknown kinds.
+        ValueError: As `descend` and `integrate` do; for what are no flows, two flows of one name, flows for another h,
+            or unknown kinds.
 
     Example:
         >>> import principalflow as pf

@@ -16,9 +16,9 @@ from principalflow import data as datasets
 from principalflow import models
 from principalflow._checks import NonFiniteError
 from principalflow.descent import descend
+from principalflow.flows import PRODUCT_COST
 from principalflow.objective import Objective, Vector
 from principalflow.record import Record
-from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._kept import place
 
@@ -130,7 +130,7 @@ def trained(training: Training) -> Trained:
 
 def cost(records: Table) -> float:
     """Returns what recorded steps cost, in gradients: the steps, and the Hessian products of their eigenpairs."""
-    return len(records) + PRODUCT * float(records["products"].sum())
+    return len(records) + PRODUCT_COST * float(records["products"].sum())
 
 
 def descended(training: Training, objective: Objective, theta: Vector | NDArray) -> tuple[Table, NDArray]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._cost import PRODUCT
+from principalflow.flows import PRODUCT_COST
 from principalflow.reproduce._descent import end
 from principalflow.reproduce._edge import CONVERGED, cost_claim, draw_threshold
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
@@ -31,7 +31,7 @@ def run(config: Config) -> Tables:
     objective = training.objective()
     start = end(objective, training)
     anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
-    parts, ours = [], training.steps + PRODUCT * float(anew.products)
+    parts, ours = [], training.steps + PRODUCT_COST * float(anew.products)
     for name, h in ((LOWER, training.h), (HIGHER, config.h_lambda / float(anew.values[0]))):
         rows, thetas = descended(replace(training, h=h, steps=config.steps, keep=1), objective, start)
         ours += cost(rows)
@@ -50,7 +50,7 @@ def run(config: Config) -> Tables:
         )
     first = float(np.linalg.norm(objective.gradient(objective.theta)))
     recorded = sum(map(len, parts))
-    theirs = training.steps + recorded * (1 + PRODUCT * anew.products)
+    theirs = training.steps + recorded * (1 + PRODUCT_COST * anew.products)
     return {
         "steps": pandas.concat(parts, ignore_index=True),
         "start": pandas.DataFrame({"gradient_norm": [first]}),

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._cost import measure
+from principalflow.flows import compare
 from principalflow.reproduce._descent import iterates, sharpness
 from principalflow.reproduce._edge import MLP, STAND_INS_MLP, SWEEP, Config, share, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
@@ -14,8 +14,8 @@ from principalflow.reproduce._flows import COLOURS, named, stack
 from principalflow.reproduce._trained import Training
 
 NGF, IGR, THIRD = FLOWS = ("NGF", "IGR flow", "third-order flow")
-# Of a flow's solver: its tolerance, relative to descent's step, and the evaluations it may take for one.
-_TOLERANCE, _EVALUATIONS = 1e-4, 1000
+# Of a flow's solver, relative to descent's step.
+_TOLERANCE = 1e-4
 
 
 def run(config: Config) -> Tables:
@@ -55,7 +55,7 @@ def _errors(network: Training) -> Table:
     steps, thetas = map(list, zip(*iterates(objective, network), strict=True))
     parts, flows = [], named(network.h, FLOWS)
     for step, theta, value in zip(steps, thetas, sharpness(objective, thetas), strict=True):
-        part = measure(objective, theta, network.h, 1, flows, _TOLERANCE, _EVALUATIONS)
+        part = compare(objective, theta, network.h, 1, flows, rtol=_TOLERANCE, kinds=["local"], progress=False)
         parts.append(part.assign(step=step, sharpness=value, h=network.h))
     return pandas.concat(parts, ignore_index=True)
 
