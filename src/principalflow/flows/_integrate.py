@@ -248,9 +248,8 @@ def follow(
     with np.errstate(all="ignore"):  # a step that overflows is rejected
         if solver == EULER:
             return _path(field, euler(field, state, times, step or end, tell), times, EULER, max_steps)
-        path = _path(
-            field, adaptive(field, state, times, PAIRS[solver], rtol, atol, max_steps, tell), times, solver, max_steps
-        )
+        followed = adaptive(field, state, times, PAIRS[solver], rtol, atol, max_steps, tell)
+        path = _path(field, followed, times, solver, max_steps)
         if path.status in (Status.STUCK, Status.MAX_STEPS) and step is not None:
             again = _path(field, euler(field, state, times, step, tell), times, EULER, max_steps)
             return again._replace(steps=path.steps + again.steps)

@@ -84,7 +84,8 @@ class BackwardError(RateFlow):
     beyond their order.
 
     The k-th difference doubles the rounding of the gradients k times over. The `error` of `evaluate` estimates what is
-    left of it in the field, and the order ends where fewer than three digits would be known: 46 in double precision, 16 in single.
+    left of it in the field, and the order ends where fewer than three digits would be known: 46 in double precision, 16
+    in single.
 
     Args:
         h: The learning rate of the descent that is modelled.

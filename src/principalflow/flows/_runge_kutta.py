@@ -62,7 +62,7 @@ _TSIT5 = Pair(
     ),
     order=5,
 )
-# Dormand and Prince's pair of order 8(5, 3): Hairer, Nørsett and Wanner, Solving Ordinary Differential Equations I, 1993.
+# Dormand and Prince's pair of order 8(5, 3): Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I, 1993.
 _DOPRI8 = Pair(
     (*(DOP853.A[i, :i] for i in range(1, DOP853.n_stages)), DOP853.B),
     (DOP853.E5, DOP853.E3),

@@ -148,8 +148,8 @@ def cost_claim(table: Table, note: str = "") -> Claim:
         ours / paper,
         "<",
         1,
-        note=f"{ours:,.0f} against {paper:,.0f}. A Hessian product counts as {PRODUCT_COST} gradients, and eigenpairs that "
-        f"start anew at every step are taken for the paper's. {note}",
+        note=f"{ours:,.0f} against {paper:,.0f}. A Hessian product counts as {PRODUCT_COST} gradients, and eigenpairs "
+        f"that start anew at every step are taken for the paper's. {note}",
     )
 
 

@@ -109,8 +109,8 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             "<",
             config.steps * config.tolerance,
             note="An error is the distance from descent over the length of its last step, imaginary part included. A "
-            f"cost counts every evaluation of a field: a gradient is 1, a Hessian product {PRODUCT_COST}, a contraction of "
-            f"third derivatives {CONTRACTION_COST}, and at complex parameters {COMPLEX_COST} times as much.",
+            f"cost counts every evaluation of a field: a gradient is 1, a Hessian product {PRODUCT_COST}, a contraction "
+            f"of third derivatives {CONTRACTION_COST}, and at complex parameters {COMPLEX_COST} times as much.",
         ),
         Claim(
             "There no real flow is near it: the smallest error of one after five steps",
