@@ -94,7 +94,7 @@ def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
 
 
 def _starts(config: Config) -> Iterator[tuple[Objective, float]]:
-    """Draws networks with their data, and keeps those whose λ₀, beside them, puts the rates into the paper's regimes."""
+    """Draws networks with their data, and keeps those whose λ₀, beside them, puts rates into the paper's regimes."""
     low, middle, high = config.rates
     for seed in range(1000 * config.seed, 1000 * (config.seed + 1)):
         objective = _objective(config, seed)
