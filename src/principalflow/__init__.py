@@ -20,11 +20,11 @@ from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow._version import __version__ as __version__
 from principalflow.descent import Descent, descend
-from principalflow.flows._compare import compare
-from principalflow.flows._integrate import Solution, integrate
+from principalflow.flows import Solution, compare, integrate
 from principalflow.monitor import Event, Monitor
 from principalflow.objective import Objective
 from principalflow.record import Record
+from principalflow.status import Status
 
 if TYPE_CHECKING:
     from principalflow import reproduce
@@ -40,6 +40,7 @@ __all__ = [
     "Record",
     "ScaleByDALState",
     "Solution",
+    "Status",
     "compare",
     "dal",
     "data",

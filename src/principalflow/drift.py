@@ -9,8 +9,7 @@ from jaxtyping import Array
 
 from principalflow import _checks
 from principalflow._curvature import FINITE_DIFFERENCE_STEP, Curvature, checked_curvature
-from principalflow.flows import Flow, NegativeGradient
-from principalflow.flows._compare import compare
+from principalflow.flows import Flow, NegativeGradient, compare
 from principalflow.flows._flow import as_flow
 from principalflow.objective import Objective, Vector, checked_theta
 
@@ -85,7 +84,7 @@ def _accumulated(
     objective: Objective, theta: _checks.Numbers, h: float, steps: int, flow: Flow | None, rtol: float
 ) -> np.ndarray:
     followed = NegativeGradient() if flow is None else as_flow(flow)
-    table = compare(objective, theta, h, steps, [followed], rtol, kinds=["global"])
+    table = compare(objective, theta, h, steps, [followed], rtol=rtol, kinds=["global"])
     drift = np.asarray(table["error"])
     if np.any(np.isnan(drift)):
         first = int(np.argmax(np.isnan(drift)))

@@ -1,3 +1,5 @@
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,9 +37,9 @@ def test_a_complex_flow_agrees_with_its_real_and_imaginary_parts_solved_apart():
         def start(self, objective, theta):
             return jnp.stack([theta, jnp.zeros_like(theta)])
 
-        def field(self, objective, state):
+        def evaluate(self, objective, state):
             slope = self.flow.field(objective, jax.lax.complex(*state))
-            return jnp.stack([slope.real, slope.imag])
+            return pf.flows.Field.exact(jnp.stack([slope.real, slope.imag]))
 
         def parameters(self, state):
             return jax.lax.complex(state[0], state[1])
@@ -67,15 +69,15 @@ def test_evaluations_are_counted_exactly(solver, step, saves):
         return np.zeros(())
 
     class Counted(pf.flows.NegativeGradient):
-        def field(self, objective, state):
+        def evaluate(self, objective, state):
             zero = jax.pure_callback(bump, jax.ShapeDtypeStruct((), jnp.float64), state[0])
-            return super().field(objective, state) + zero
+            field = super().evaluate(objective, state)
+            return field._replace(vector=field.vector + zero)
 
     objective, theta = banana()
     solution = pf.integrate(Counted(), objective, theta, 0.05, solver=solver, step=step, saves=saves)
     jax.block_until_ready(solution.thetas)
-    # Euler's own evaluation at the start is preceded by the check that the field is finite there.
-    assert count - (solver == "euler") == solution.evaluations
+    assert count == solution.evaluations == solution.cost
     assert solution.steps > 1
 
 
@@ -161,6 +163,58 @@ def test_a_field_that_jumps_is_called_stuck():
     assert "branch" not in solution.message
 
 
+def test_where_a_field_jumps_eulers_steps_begin_again_if_they_are_given():
+    objective = pf.Objective(lambda p: jnp.sum(jnp.abs(p)), jnp.array([0.5]))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, [0.5], 1.0, rtol=1e-9, step=0.03)
+    assert (solution.status, solution.solver) == ("completed", "euler")
+    np.testing.assert_allclose(solution.thetas[-1], 0, atol=0.03)
+
+
+def test_a_smooth_field_needs_no_steps_of_eulers():
+    bowl = pf.functions.quadratic([[1.0]])
+    assert pf.integrate(pf.flows.NegativeGradient(), bowl, [1.0], 1.0, step=0.03).solver == "tsit5"
+
+
+def test_products_are_counted():
+    bowl = pf.functions.quadratic([[1.0]])
+    solution = pf.integrate(pf.flows.ThirdOrder(0.1), bowl, [1.0], 0.1)
+    assert solution.products == 2 * solution.evaluations
+    assert solution.cost == (1 + 2 * 2 + 4) * solution.evaluations
+
+
+def test_an_interruption_keeps_what_was_reached():
+    bowl = pf.functions.quadratic([[1.0]])
+    shown = iter(range(3))
+
+    def interrupt(*_):
+        if next(shown, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("principalflow.flows._integrate.progress_bar", lambda *_: contextlib.nullcontext(interrupt))
+        solution = pf.integrate(pf.flows.NegativeGradient(), bowl, [1.0], 10.0, saves=100)
+    assert solution.status == "interrupted"
+    assert 1 < len(solution.thetas) < 10
+
+
+@pytest.mark.parametrize("solver", ["tsit5", "dopri8"])
+def test_a_state_may_be_any_tree_of_arrays(solver):
+    class Oscillation(pf.flows.Flow):
+        def start(self, objective, theta):
+            return {"theta": theta, "velocity": jnp.zeros_like(theta)}
+
+        def evaluate(self, objective, state):
+            slope = {"theta": state["velocity"], "velocity": -objective.gradient(state["theta"])}
+            return pf.flows.Field.exact(slope)
+
+        def parameters(self, state):
+            return state["theta"]
+
+    bowl = pf.functions.quadratic([[1.0]])
+    solution = pf.integrate(Oscillation(), bowl, [1.0], np.pi, rtol=1e-9, solver=solver)
+    np.testing.assert_allclose(solution.thetas[-1], [-1.0], rtol=1e-7)
+
+
 def test_a_jump_after_growth_is_stuck_and_not_diverged():
     # E = -x^2/2 up to 50 and rises beyond: the flow from 1 grows, and then sits on the kink.
     objective = pf.Objective(lambda p: jnp.sum(jnp.where(p < 50, -(p**2) / 2, 100 * p)), jnp.ones(1))
@@ -232,8 +286,8 @@ def test_single_precision_solves_in_few_steps_what_it_can_resolve():
         (dict(rtol=1), "rtol must be a number above 0 and below 1, got 1"),
         (dict(atol=-1), "atol must be a finite number of at least 0"),
         (dict(solver="rk4"), "solver must be one of 'auto'"),
-        (dict(solver="euler"), "step goes with solver='euler'"),
-        (dict(step=0.1), "step goes with solver='euler'"),
+        (dict(solver="euler"), "step must be given with solver='euler'"),
+        (dict(step=0.0), "step must be a finite number above 0"),
         (dict(solver="euler", step=0.0), "step must be a finite number above 0"),
         (dict(saves=0), "saves must be a whole number of at least 1"),
         (dict(saves=[0.0, 2.0]), "saves must be increasing times from 0 to time=1.0"),
@@ -271,8 +325,8 @@ def test_a_start_without_a_finite_field_is_refused():
 
 
 class OfUnknownError(pf.flows.NegativeGradient):
-    def field_error(self, objective, state):
-        return jnp.array(jnp.nan)
+    def evaluate(self, objective, state):
+        return super().evaluate(objective, state)._replace(error=jnp.array(jnp.nan))
 
 
 def test_a_field_whose_error_is_nan_is_called_inexact():

@@ -22,7 +22,7 @@ def test_the_papers_rates_are_in_its_three_regimes(errors):
 def test_every_flow_is_followed_in_every_regime(errors):
     assert errors.groupby("flow")["case"].nunique().to_dict() == dict.fromkeys(FLOWS, 6)
     assert errors["error"].notna().all()
-    assert set(errors.loc[errors["flow"].isin(["NGF", "IGR flow"]), "solver"]) == {"adaptive"}
+    assert set(errors.loc[errors["flow"].isin(["NGF", "IGR flow"]), "solver"]) == {"tsit5"}
 
 
 def test_in_the_stable_regime_the_flows_are_in_the_order_of_their_order(errors):

@@ -1,8 +1,10 @@
 """Continuous-time models of gradient descent, and their integration."""
 
+from principalflow.flows._compare import compare
 from principalflow.flows._flipped import FlippedDirection
-from principalflow.flows._flow import Flow, RateFlow, SpectralFlow
+from principalflow.flows._flow import COMPLEX_COST, CONTRACTION_COST, PRODUCT_COST, Field, Flow, RateFlow, SpectralFlow
 from principalflow.flows._gradient import NegativeGradient, PositiveGradient
+from principalflow.flows._integrate import Solution, integrate
 from principalflow.flows._modified import BackwardError, ImplicitGradientRegularization, ThirdOrder
 from principalflow.flows._principal import Principal, PrincipalThirdOrder
 from principalflow.flows._quadratic import solve_quadratic
@@ -10,8 +12,12 @@ from principalflow.flows._quadratic import solve_quadratic
 IGR = ImplicitGradientRegularization
 
 __all__ = [
+    "COMPLEX_COST",
+    "CONTRACTION_COST",
     "IGR",
+    "PRODUCT_COST",
     "BackwardError",
+    "Field",
     "FlippedDirection",
     "Flow",
     "ImplicitGradientRegularization",
@@ -20,7 +26,10 @@ __all__ = [
     "Principal",
     "PrincipalThirdOrder",
     "RateFlow",
+    "Solution",
     "SpectralFlow",
     "ThirdOrder",
+    "compare",
+    "integrate",
     "solve_quadratic",
 ]

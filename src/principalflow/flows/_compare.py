@@ -1,5 +1,6 @@
 """How far each flow is from gradient descent."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -8,14 +9,16 @@ import numpy as np
 import pandas
 
 from principalflow import _checks
-from principalflow.descent import descend
+from principalflow._progress import progress as progress_bar
+from principalflow.descent import Descent, descend
 from principalflow.flows._flow import Flow, as_flow
-from principalflow.flows._integrate import check_start, solve, solver_for
+from principalflow.flows._integrate import Spent, StateField, check_start, check_step, follow, solver_for
 from principalflow.objective import Objective, as_objective
+from principalflow.status import Status
 
 Kind = Literal["local", "global"]
 
-_AT_REST = "descent doesn't move"
+_AT_REST, _NO_DESCENT = "descent doesn't move", "descent diverged"
 
 
 def compare(
@@ -24,34 +27,43 @@ def compare(
     h: float,
     steps: int,
     flows: Iterable[Flow] | Mapping[str, Flow],
+    *,
     rtol: float = 1e-6,
+    step: float | None = None,
     max_steps: int = 1000,
     kinds: Sequence[Kind] = ("local", "global"),
+    progress: bool | None = None,
 ) -> pandas.DataFrame:
-    r"""Returns a table of each flow's error against gradient descent, per step.
+    r"""Returns a table of each flow's error against gradient descent, per step, and of what it costs.
 
     The `"global"` error after n steps is $\|\theta_n - \theta(nh)\|$, both from the same start (paper, fig. small MLP);
     the `"local"` one restarts the flow at each iterate, $\|\theta_n - \theta(h;\, \theta_{n-1})\|$. For complex
-    flows the norm is that of the complex vector, imaginary part included.
+    flows the norm is that of the complex vector, imaginary part included. Ctrl-C ends it with the rows it has.
 
     Args:
         objective: The loss.
-        theta: The flat starting point.
-        h: Descent's learning rate. The flows bring their own, usually the same.
+        theta: The starting point.
+        h: Descent's learning rate, and that of the flows that have one.
         steps: How many steps of descent.
         flows: Flows, or a mapping from names to flows; without names their class names are used.
         rtol: Tolerance of the integration, relative to the length of descent's step; below 1.
+        step: Euler's step, for flows whose field jumps: where the adaptive solver gets stuck, the step of descent is
+            followed by Euler's steps of this length, and so are those after it. Without it such a flow ends there.
         max_steps: The most solver steps for one step of descent.
         kinds: Which kinds of error to compute.
+        progress: Whether to show how far it is; None for where there is a terminal.
 
     Returns:
         One row per flow, step and kind of error, as a pandas DataFrame: `flow`, `step`, `kind`, `error`,
-        `relative_error` (over the length of descent's step; below `rtol` it is the solver's own), `evaluations` (of
-        the field, for this step), `status`. Where descent or the flow ended early the error is NaN, and where descent
-        doesn't move the relative error; `status` says why.
+        `relative_error` (over the length of descent's step; below `rtol` it is the solver's own), `loss` (its real
+        part) where the flow is, `descent_loss`, and of this step `evaluations` of the field, `products` (Hessian ones;
+        `most_products` for one field), `cost` in gradients, `converged` (whether all of its fields were), `solver` and
+        `status`. Where descent or the flow ended early the error is NaN, and where descent doesn't move the relative
+        error; `status` says why.
 
     Raises:
-        ValueError: As `descend` and `integrate` do, for what are no flows, two flows of one name, or unknown kinds.
+        ValueError: As `descend` and `integrate` do; for what are no flows, two flows of one name, flows for another h,
+            or unknown kinds.
 
     Example:
         >>> import principalflow as pf
@@ -64,38 +76,85 @@ def compare(
     named, kinds = _named(flows), _checked_kinds(kinds)
     h, rtol = _checks.rate("h", h), _checks.tolerance("rtol", rtol)
     steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
+    step = None if step is None else check_step(step, h)
     start = as_objective(objective).flat("theta", theta)
-    for flow in named.values():
+    for name, flow in named.items():
+        if not math.isclose(of_flow := getattr(flow, "h", h), h, rel_tol=1e-6):
+            raise ValueError(f"flows must model descent at h={h:g}, got {name} for h={of_flow:g}.")
         check_start(flow, objective, start)
     with _checks.renamed(keep="steps"):
         path = descend(objective, start, h, steps)
     rtol = _checks.resolvable("rtol", rtol, start.dtype)
 
-    solver, finest = solver_for(rtol), _checks.resolution(start.dtype)
+    rows, total = [], len(named) * len(kinds) * steps
+    try:
+        with progress_bar(total, progress) as show:
+            for name, flow in named.items():
+                for row in _rows(flow, objective, path, h, steps, kinds, rtol, step, max_steps):
+                    rows.append({"flow": name, **row})
+                    show(len(rows), name)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+    return pandas.DataFrame(rows)
 
-    def follow(flow: Flow, kind: str) -> Iterator[tuple]:
-        state, ended = flow.start(objective, start), None
+
+def _rows(
+    flow: Flow,
+    objective: Objective,
+    path: Descent,
+    h: float,
+    steps: int,
+    kinds: Sequence[Kind],
+    rtol: float,
+    step: float | None,
+    max_steps: int,
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of one flow."""
+    field = StateField(flow, objective, flow.start(objective, path.thetas[0]))
+    solver, finest = solver_for(rtol), _checks.resolution(path.thetas.dtype)
+    first = None
+    for kind in kinds:
+        state, used, ended = field.start, solver, None
         for n in range(1, steps + 1):
-            ended = "descent diverged" if n >= len(path.thetas) else ended
+            ended = ended if n < len(path.thetas) else _NO_DESCENT
+            row: dict[str, Any] = {"step": n, "kind": kind, "error": np.nan, "relative_error": np.nan, "loss": np.nan}
+            row["descent_loss"] = float(path.losses[n].real) if n < len(path.losses) else np.nan
             if ended:
-                yield n, kind, np.nan, np.nan, 0, ended
+                yield row | _spent(Spent(), used, ended)
                 continue
+            before, after = path.thetas[n - 1], path.thetas[n]
+            length = float(jnp.linalg.norm(after - before))
             if kind == "local":
-                state = flow.start(objective, path.thetas[n - 1])
-            length = float(jnp.linalg.norm(path.thetas[n] - path.thetas[n - 1]))
+                state, used = field.state(flow.start(objective, before)), solver
             # The solver bounds the root mean square of its error, so the tolerance is shared by all entries.
-            atol = max(rtol * length, finest) / np.sqrt(start.size)
-            times = np.array([0.0, h])
-            solution, state = solve(flow, objective, state, times, finest, atol, solver, None, max_steps, rtol)
-            reached = len(solution.thetas) == 2
-            error = float(jnp.linalg.norm(solution.thetas[1] - path.thetas[n])) if reached else np.nan
-            relative, status = (error / length, solution.status) if length else (np.nan, _AT_REST)
-            yield n, kind, error, relative, solution.evaluations, status if reached else solution.status
-            ended = None if reached or kind == "local" else solution.status
+            atol = max(rtol * length, finest) / math.sqrt(after.size)
+            if n > 1 or first is None:  # both kinds have the first step in common
+                field.spent = Spent()
+                followed = follow(field, state, np.array([0.0, h]), finest, atol, used, step, max_steps)
+                first = first or (followed, field.spent)
+            else:
+                followed, field.spent = first
+            status = followed.status
+            if status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
+            if reached := len(followed.states) == 2:
+                state, used = followed.states[1], followed.solver
+                theta = field.parameters(state)
+                row["error"] = float(jnp.linalg.norm(theta - after))
+                row["relative_error"] = row["error"] / length if length else np.nan
+                row["loss"] = float(objective.value(theta).real)
+                if not field.spent.error <= rtol:
+                    status = Status.INEXACT
+                status = status if length else _AT_REST
+            yield row | _spent(field.spent, followed.solver, status)
+            ended = None if reached or kind == "local" else status
 
-    rows = [(name, *row) for name, flow in named.items() for kind in kinds for row in follow(flow, kind)]
-    columns = ("flow", "step", "kind", "error", "relative_error", "evaluations", "status")
-    return pandas.DataFrame(rows, columns=columns)
+
+def _spent(spent: Spent, solver: str, status: str) -> dict[str, Any]:
+    """Returns the columns on what a step took and how it ended."""
+    columns = {name: value for name, value in vars(spent).items() if name != "error"}
+    return columns | {"solver": solver, "status": str(status)}
 
 
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:

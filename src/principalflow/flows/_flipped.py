@@ -9,7 +9,7 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import Flow
+from principalflow.flows._flow import Field, Flow
 from principalflow.objective import Objective, Vector, checked_theta
 from principalflow.spectrum._krylov import Applied, krylov
 
@@ -51,13 +51,11 @@ class FlippedDirection(Flow):
     def __check_init__(self):
         _checks.whole("max_products", self.max_products, least=self.index + 1)
 
-    def field(self, objective: Objective, state: Vector) -> Vector:
-        direction = self.direction(objective, state).vector
+    def evaluate(self, objective: Objective, state: Vector) -> Field:
+        found = self.direction(objective, state)
         gradient = objective.gradient(state)
-        return -gradient + 2 * (gradient @ direction) * direction
-
-    def field_error(self, objective: Objective, state: Vector) -> Array:
-        return self.direction(objective, state).error
+        vector = -gradient + 2 * (gradient @ found.vector) * found.vector
+        return Field(vector, found.products, found.error, found.converged)
 
     def direction(self, objective: Objective, theta: _checks.Numbers) -> Applied:
         """Returns the eigenvector at `theta`, with its error estimate and the Hessian products it took.

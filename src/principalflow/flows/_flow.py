@@ -3,45 +3,87 @@
 import abc
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Inexact, PyTree
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Inexact, PyTree
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow.objective import Objective, Vector, checked_theta
 
+# Prices in gradients, as forward and reverse mode have them: a product is a derivative of the gradient along one
+# direction, a contraction of third derivatives one of a product, and a complex multiplication four real ones.
+PRODUCT_COST, CONTRACTION_COST, COMPLEX_COST = 2, 4, 4
+
+
+class Field(NamedTuple):
+    """The vector field of a flow at one state, how well it is known, and what it took.
+
+    Attributes:
+        vector: The time derivative of the state.
+        products: Hessian products spent.
+        error: Estimated error of `vector`, relative to its norm; 0 where it is exact to rounding, infinite where
+            `vector` is not finite.
+        converged: Whether `error` is within what the flow was asked for.
+        gradients: Gradients spent.
+        contractions: Contractions of third derivatives spent.
+    """
+
+    vector: PyTree
+    products: Any
+    error: Float[Array, ""]
+    converged: Bool[Array, ""]
+    gradients: int = 1
+    contractions: int = 0
+
+    @classmethod
+    def exact(cls, vector: PyTree, products: int = 0, contractions: int = 0) -> "Field":
+        """Returns a field that is exact to rounding, where it is finite."""
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(vector)]))
+        return cls(vector, products, jnp.where(finite, 0.0, jnp.inf), finite, contractions=contractions)
+
+    @property
+    def cost(self) -> Any:
+        """The price in gradients at real parameters: a product is 2, a contraction 4, and complex ones 4 times that."""
+        price = self.gradients + PRODUCT_COST * self.products + CONTRACTION_COST * self.contractions
+        is_complex = any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(self.vector))
+        return COMPLEX_COST * price if is_complex else price
+
 
 class Flow(eqx.Module):
     """A continuous-time model of gradient descent.
 
-    A flow may carry more state than the parameters: `start` makes the state, `field` gives its
+    A flow may carry more state than the parameters: `start` makes the state, `evaluate` gives its
     derivative, `parameters` reads the modelled parameters off it. Here the state is theta.
 
     Attributes:
         is_complex: Whether the flow leaves the real numbers, so that it needs a holomorphic loss.
-        remedy: What to try where `field_error` is too large.
+        remedy: What to try where the field's error is too large.
+        jumps: Where the field may jump, and what to try then.
     """
 
     is_complex = False
     remedy = "tighten the flow's rtol or raise its max_products"
+    jumps = "the field may jump here"
 
     def start(self, objective: Objective, theta: Vector) -> PyTree:
         """Returns the state of the flow at the beginning, at parameters `theta`."""
         return theta
 
     @abc.abstractmethod
+    def evaluate(self, objective: Objective, state: PyTree) -> Field:
+        """Returns the time derivative of `state`, with its error and what it took."""
+
     def field(self, objective: Objective, state: PyTree) -> PyTree:
         """Returns the time derivative of `state`."""
+        return self.evaluate(objective, state).vector
 
     def parameters(self, state: PyTree) -> Vector:
         """Returns the modelled parameters of `state`."""
         return state
-
-    def field_error(self, objective: Objective, state: PyTree) -> Array | None:
-        """Returns the relative error estimate of `field` at `state`, or None if it is exact to rounding."""
-        return None
 
 
 def as_flow(value: Any, *kinds: type[Flow], name: str = "flow") -> Any:
@@ -54,19 +96,19 @@ def as_flow(value: Any, *kinds: type[Flow], name: str = "flow") -> Any:
     raise ValueError(f"{name} must be a {names} from principalflow.flows, got {_checks.shown(value)}.")
 
 
-def compiled_field(field: Callable) -> Callable:
+def compiled_at_theta(evaluate: Callable) -> Callable:
     """Compiles the field of a flow whose state is theta; its arguments are checked before JAX sees them."""
-    jitted = _loss.needs("loss", _loss.PRODUCTS)(compiled(field))
+    jitted = _loss.needs("loss", _loss.PRODUCTS)(compiled(evaluate))
 
-    @wraps(field)
-    def checked(self: Flow, objective: Objective, state: _checks.Numbers) -> Vector:
+    @wraps(evaluate)
+    def checked(self: Flow, objective: Objective, state: _checks.Numbers) -> Field:
         return jitted(self, objective, checked_theta(objective, state))
 
     return checked
 
 
 class SpectralFlow(Flow):
-    r"""A flow whose part in first and second derivatives is $\sum_i \alpha(h\lambda_i)\,(\nabla E^T u_i)\,u_i$.
+    r"""A flow whose part in first and second derivatives is $\sum_i \alpha_i\,(\nabla E^T u_i)\,u_i$.
 
     On quadratics that is all of it (paper, table 1); elsewhere it may have terms in higher derivatives.
     """
@@ -74,6 +116,10 @@ class SpectralFlow(Flow):
     @abc.abstractmethod
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns the coefficient at $z = h\lambda$, elementwise (paper, table 1)."""
+
+    @abc.abstractmethod
+    def coefficients(self, lambdas: _checks.Numbers) -> Inexact[Array, "..."]:
+        r"""Returns $\alpha_i$ for each Hessian eigenvalue: `alpha` at $z = h\lambda_i$, if the flow knows an h."""
 
     def jacobian_eigenvalues(self, lambdas: _checks.Numbers) -> Inexact[Array, "..."]:
         r"""Returns $\lambda\,\alpha(h\lambda)$: the Jacobian's eigenvalues at a critical point (paper, A.4).
@@ -89,14 +135,7 @@ class SpectralFlow(Flow):
             Array([-2.2], dtype=float64)
         """
         lambdas = _checks.inexact("lambdas", lambdas)
-        z = self.learning_rate * lambdas
-        _checks.finite("h * lambdas", z)
-        return lambdas * self.alpha(z)
-
-    @property
-    @abc.abstractmethod
-    def learning_rate(self) -> float:
-        """The learning rate h that turns an eigenvalue into z; flows that know none take 1."""
+        return lambdas * self.coefficients(lambdas)
 
 
 class RateFlow(SpectralFlow):
@@ -108,6 +147,7 @@ class RateFlow(SpectralFlow):
 
     h: float = eqx.field(converter=lambda h: _checks.rate("h", h))
 
-    @property
-    def learning_rate(self) -> float:
-        return self.h
+    def coefficients(self, lambdas: _checks.Numbers) -> Inexact[Array, "..."]:
+        z = self.h * _checks.inexact("lambdas", lambdas)
+        _checks.finite("h*lambdas", z)
+        return self.alpha(z)

@@ -4,23 +4,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows._flow import SpectralFlow, compiled_field
+from principalflow.flows._flow import Field, SpectralFlow, compiled_at_theta
 from principalflow.objective import Objective, Vector
 
 
 class _GradientFlow(SpectralFlow):
     _sign = -1.0
 
-    @property
-    def learning_rate(self) -> float:
-        return 1.0
-
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return jnp.full_like(_checks.finite_numbers("z", z), self._sign)
 
-    @compiled_field
-    def field(self, objective: Objective, state: Vector) -> Vector:
-        return self._sign * objective.gradient(state)
+    def coefficients(self, lambdas: _checks.Numbers) -> Inexact[Array, "..."]:
+        lambdas = _checks.inexact("lambdas", lambdas)
+        _checks.finite("lambdas", lambdas)
+        return jnp.full_like(lambdas, self._sign)
+
+    @compiled_at_theta
+    def evaluate(self, objective: Objective, state: Vector) -> Field:
+        return Field.exact(self._sign * objective.gradient(state))
 
 
 class NegativeGradient(_GradientFlow):

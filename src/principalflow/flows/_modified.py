@@ -12,7 +12,7 @@ from jaxtyping import Array, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import RateFlow, compiled_field
+from principalflow.flows._flow import Field, RateFlow, compiled_at_theta
 from principalflow.objective import Objective, Vector, checked_theta
 
 
@@ -34,10 +34,10 @@ class ImplicitGradientRegularization(RateFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return _series(z, order=1)
 
-    @compiled_field
-    def field(self, objective: Objective, state: Vector) -> Vector:
+    @compiled_at_theta
+    def evaluate(self, objective: Objective, state: Vector) -> Field:
         gradient, product = objective.linearize(state)
-        return -gradient - self.h / 2 * product(gradient)
+        return Field.exact(-gradient - self.h / 2 * product(gradient), products=1)
 
 
 class ThirdOrder(RateFlow):
@@ -62,12 +62,13 @@ class ThirdOrder(RateFlow):
     def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
         return _series(z, order=2)
 
-    @compiled_field
-    def field(self, objective: Objective, state: Vector) -> Vector:
+    @compiled_at_theta
+    def evaluate(self, objective: Objective, state: Vector) -> Field:
         gradient, product = objective.linearize(state)
         once = product(gradient)
         third = objective.third(state, gradient, gradient)
-        return -gradient - self.h / 2 * once - self.h**2 * (product(once) / 3 + third / 12)
+        vector = -gradient - self.h / 2 * once - self.h**2 * (product(once) / 3 + third / 12)
+        return Field.exact(vector, products=2, contractions=1)
 
 
 class BackwardError(RateFlow):
@@ -82,8 +83,9 @@ class BackwardError(RateFlow):
     Order 0 is the negative gradient flow; orders 1 and 2 differ from the IGR and third-order flows by terms
     beyond their order.
 
-    The k-th difference doubles the rounding of the gradients k times over. `field_error` estimates what is left of it
-    in the field, and the order ends where fewer than three digits would be known: 46 in double precision, 16 in single.
+    The k-th difference doubles the rounding of the gradients k times over. The `error` of `evaluate` estimates what is
+    left of it in the field, and the order ends where fewer than three digits would be known: 46 in double precision, 16
+    in single.
 
     Args:
         h: The learning rate of the descent that is modelled.
@@ -110,16 +112,13 @@ class BackwardError(RateFlow):
         r"""Returns $-\sum_{p=0}^n z^p/(p+1)$ (paper, theorem 3.1)."""
         return _series(z, self.order)
 
-    def field(self, objective: Objective, state: Vector) -> Vector:
-        return self._field_and_error(objective, checked_theta(objective, state))[0]
-
-    def field_error(self, objective: Objective, state: Vector) -> Array:
-        """Returns the relative error that rounding leaves in the field: that of the largest gradient, amplified."""
-        return self._field_and_error(objective, checked_theta(objective, state))[1]
+    def evaluate(self, objective: Objective, state: Vector) -> Field:
+        """Returns the field; its error is what rounding leaves: that of the largest gradient, amplified."""
+        return self._evaluate(objective, checked_theta(objective, state))
 
     @_loss.needs("loss", "a gradient")
     @compiled
-    def _field_and_error(self, objective: Objective, theta: Vector) -> tuple[Vector, Array]:
+    def _evaluate(self, objective: Objective, theta: Vector) -> Field:
         most = _most_order(theta.dtype)
         if self.order > most:
             raise ValueError(
@@ -140,7 +139,8 @@ class BackwardError(RateFlow):
         (_, total, largest), _ = lax.scan(add, start, jnp.asarray(weights, theta.dtype))
         # Gradients further down are smaller, but their rounding is not: it is that of theta.
         lost = _rounding(self.order, theta.dtype) * largest / jnp.max(jnp.abs(total))
-        return total, jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
+        error = jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
+        return Field(total, 0, error, error <= _LARGEST_ROUNDING, gradients=self.order + 1)
 
 
 # Where rounding alone leaves fewer than three digits.

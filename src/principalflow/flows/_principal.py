@@ -9,10 +9,10 @@ from jaxtyping import Array, Complex
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
-from principalflow.flows._flow import RateFlow
+from principalflow.flows._flow import Field, RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
 from principalflow.objective import Objective, Vector, as_objective, checked_theta
-from principalflow.spectrum._krylov import Applied, krylov
+from principalflow.spectrum._krylov import krylov
 
 METHODS = ("auto", "dense", "krylov")
 # Up to here all eigenvalues cost less than the Krylov basis with its bookkeeping.
@@ -68,14 +68,15 @@ class Principal(RateFlow):
     def start(self, objective: Objective, theta: Vector) -> Vector:
         return theta.astype(jnp.promote_types(theta.dtype, jnp.complex64))
 
-    def field(self, objective: Objective, state: Vector) -> Vector:
-        return self.evaluate(objective, state).vector
+    @property
+    def jumps(self) -> str:
+        """Where the field may jump, and what to try then."""
+        if self.branch == "continuous":
+            return super().jumps
+        return "the field may jump here, as the principal branch does; try branch='continuous'"
 
-    def field_error(self, objective: Objective, state: Vector) -> Array | None:
-        return None if self._is_dense(objective) else self.evaluate(objective, state).error
-
-    def evaluate(self, objective: Objective, theta: _checks.Numbers) -> Applied:
-        """Returns the field at `theta` with its error estimate and the Hessian products it took.
+    def evaluate(self, objective: Objective, state: _checks.Numbers) -> Field:
+        """Returns the field at `state`, which is theta, with its error estimate and the Hessian products it took.
 
         Example:
             >>> import principalflow as pf
@@ -83,7 +84,7 @@ class Principal(RateFlow):
             >>> int(result.products), bool(result.converged)
             (2, True)
         """
-        return _evaluate(self, objective, checked_theta(objective, theta, half=False))
+        return _evaluate(self, objective, checked_theta(objective, state, half=False))
 
     def _is_dense(self, objective: Objective) -> bool:
         return self.method == "dense" or (self.method == "auto" and objective.theta.size <= _DENSE_SIZE)
@@ -104,8 +105,10 @@ class PrincipalThirdOrder(Principal):
         Array([-368.79,  136.38], dtype=float64)
     """
 
-    def field(self, objective: Objective, state: Vector) -> Vector:
-        return super().field(objective, state) + self.non_principal(objective, state)
+    def evaluate(self, objective: Objective, state: _checks.Numbers) -> Field:
+        """Returns the field, with the error estimate of its principal part."""
+        field = super().evaluate(objective, state)
+        return field._replace(vector=field.vector + self.non_principal(objective, state), contractions=1)
 
     def non_principal(self, objective: Objective, theta: _checks.Numbers) -> Vector:
         r"""Returns the added term alone, $-\frac{h^2}{12}\, g^T (\nabla^3 E)\, g$."""
@@ -115,7 +118,7 @@ class PrincipalThirdOrder(Principal):
 
 @_loss.needs("loss", _loss.PRODUCTS)
 @compiled
-def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
+def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Field:
     gradient, product = objective.linearize(theta)
     real = not jnp.iscomplexobj(theta)
 
@@ -126,10 +129,11 @@ def _evaluate(flow: Principal, objective: Objective, theta: Vector) -> Applied:
         return (vectors * phi(flow.h * values, flow.branch)) @ (vectors.T @ v)
 
     if flow._is_dense(objective):
-        return Applied.exact(times(objective.hessian(theta), gradient), theta.size)
+        return Field.exact(times(objective.hessian(theta), gradient), theta.size)
 
     def coefficients(T):
         first = jnp.zeros(T.shape[0], T.dtype).at[0].set(1)
         return times(T, first), jnp.zeros((), T.real.dtype)
 
-    return krylov(product, gradient, coefficients, flow.rtol, flow.max_products, symmetric=real)
+    found = krylov(product, gradient, coefficients, flow.rtol, flow.max_products, symmetric=real)
+    return Field(found.vector, found.products, found.error, found.converged)

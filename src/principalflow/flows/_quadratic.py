@@ -50,9 +50,8 @@ def solve_quadratic(
         raise ValueError(f"times must be one real number or a vector of them, got {times.dtype}{times.shape}.")
     _checks.finite("times", times)
     values, vectors = jnp.linalg.eigh(A)
-    z = flow.learning_rate * values
-    _checks.finite("h times the eigenvalues of A", z)
-    alpha = flow.alpha(z)
+    with _checks.renamed(**{"h*lambdas": "h times the eigenvalues of A"}):
+        alpha = flow.coefficients(values)
     exponent = times[:, None] * (values * alpha)
     # (e^(at) - 1)/lambda = t alpha (e^x - 1)/x at x = at, which has no trouble at lambda = 0.
     growth = jnp.where(exponent == 0, 1, jnp.expm1(exponent) / jnp.where(exponent == 0, 1, exponent))

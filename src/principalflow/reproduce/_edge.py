@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 
-from principalflow.reproduce._cost import PRODUCT
+from principalflow.flows import PRODUCT_COST
 from principalflow.reproduce._experiment import Claim, Profile, Table
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.reproduce._trained import Trained, trained
@@ -169,7 +169,7 @@ def costs(runs: Sequence[Trained], more: float = 0, more_by_paper: float = 0) ->
     for run in runs:
         anew = top_eigenpairs(run.objective, run.kept[-1], run.training.directions, tol=run.training.tolerance)
         ours += run.cost
-        theirs += len(run.records) + PRODUCT * len(run.records) * anew.products
+        theirs += len(run.records) + PRODUCT_COST * len(run.records) * anew.products
     return pandas.DataFrame({"ours": [ours + more], "paper": [theirs + more_by_paper]})
 
 
@@ -181,8 +181,8 @@ def cost_claim(table: Table, note: str = "") -> Claim:
         ours / paper,
         "<",
         1,
-        note=f"{ours:,.0f} against {paper:,.0f}. A Hessian product counts as {PRODUCT} gradients, and eigenpairs that "
-        f"start anew at every step are taken for the paper's. {note}",
+        note=f"{ours:,.0f} against {paper:,.0f}. A Hessian product counts as {PRODUCT_COST} gradients, and eigenpairs "
+        f"that start anew at every step are taken for the paper's. {note}",
     )
 
 

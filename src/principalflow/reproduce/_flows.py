@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pandas
 from numpy.typing import NDArray
-from scipy.integrate import DOP853
 
 from principalflow import _checks
 from principalflow.descent import descend
@@ -19,10 +18,10 @@ from principalflow.flows import (
     PrincipalThirdOrder,
     SpectralFlow,
     ThirdOrder,
+    integrate,
 )
 from principalflow.objective import Objective
 from principalflow.reproduce._experiment import Table
-from principalflow.reproduce._solve import adaptive_or_euler, field_of
 
 DESCENT = "gradient descent"
 # Okabe and Ito's colours, the same for a flow in every figure; black is descent's.
@@ -35,8 +34,9 @@ COLOURS = {
     "PF, principal branch": "#D55E00",
     "PF with third-order term": "#56B4E9",
 }
-# Of the adaptive solver: its tolerance, relative to descent's first step, and the evaluations it may take for a step.
-_TOLERANCE, _EVALUATIONS = 1e-10, 1000
+# Of the adaptive solver: its tolerance, relative to descent's first step and to the parameters, and the steps it may
+# take for one of descent.
+_TOLERANCE, _FINEST, _STEPS = 1e-10, 1e-14, 100
 _EULER_STEPS = 400  # for a step of descent
 
 
@@ -74,17 +74,24 @@ def follow(
 
     Returns:
         A row for each point: `flow`, `time`, `step` (time over h), `loss` (its real part), `theta_0`,
-        `theta_0_imaginary`, ... and `solver` ("adaptive", or "euler" where that one got stuck).
+        `theta_0_imaginary`, ... and `solver` ("euler" where an adaptive one got stuck).
     """
     path = descend(objective, theta, h, steps)
     parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h).assign(solver="")]
-    times = np.linspace(0, steps * h, steps * saves + 1)
-    tolerance = _TOLERANCE * h * float(np.linalg.norm(objective.gradient(theta)))
+    atol = _TOLERANCE * h * float(np.linalg.norm(objective.gradient(theta)))
     for name, flow in named(h, flows).items():
-        start = np.asarray(flow.start(objective, path.thetas[0]))
-        field, most = field_of(flow, objective), steps * _EVALUATIONS
-        thetas, solver = adaptive_or_euler(field, start, times, tolerance, most, -(-_EULER_STEPS // saves), DOP853)
-        parts.append(_rows(objective, name, times[: len(thetas)], thetas, h).assign(solver=solver))
+        solution = integrate(
+            flow,
+            objective,
+            theta,
+            steps * h,
+            rtol=_FINEST,
+            atol=atol,
+            step=h / _EULER_STEPS,
+            saves=steps * saves,
+            max_steps=steps * _STEPS,
+        )
+        parts.append(_rows(objective, name, solution.times, solution.thetas, h).assign(solver=solution.solver))
     return pandas.concat(parts, ignore_index=True)
 
 

@@ -8,18 +8,16 @@ import numpy as np
 import pandas
 
 from principalflow._checks import NonFiniteError
-from principalflow.flows import Flow, NegativeGradient, PositiveGradient
-from principalflow.reproduce._cost import PRODUCT, Spent, counting
+from principalflow.flows import PRODUCT_COST, Flow, NegativeGradient, PositiveGradient, integrate
 from principalflow.reproduce._edge import EULER_STEP
 from principalflow.reproduce._experiment import Table
-from principalflow.reproduce._solve import solve
 from principalflow.reproduce._trained import Trained
 from principalflow.spectrum import top_eigenpairs
 
 DOWN, UP = "down", "up"
 _FLOWS: dict[str, Flow] = {DOWN: NegativeGradient(), UP: PositiveGradient()}
-# Of a flow's path: its tolerance, relative to descent's step, and the evaluations it may take for one.
-_TOLERANCE, _EVALUATIONS = 1e-3, 200
+# Of a flow's path: its tolerance, relative to descent's step and to the parameters, and the solver's most steps.
+_TOLERANCE, _FINEST, _STEPS = 1e-3, 1e-5, 35
 
 
 class Local(NamedTuple):
@@ -58,18 +56,18 @@ def local_flows(run: Trained, steps: Sequence[int], time: float = 1.0) -> Local:
             "sharpness_change": after["eigenvalue_0"] - here["eigenvalue_0"],
         }
         for name, flow in _FLOWS.items():
-            spent = Spent()
-            tolerance = _TOLERANCE * h * here["gradient_norm"] / np.sqrt(theta.size)
-            states = solve(counting(flow, objective, spent), theta, [0, time * h], tolerance, _EVALUATIONS)
-            cost, by_paper = cost + spent.cost, by_paper + time * h / EULER_STEP
+            atol = _TOLERANCE * h * here["gradient_norm"] / np.sqrt(theta.size)
+            solution = integrate(flow, objective, theta, time * h, rtol=_FINEST, atol=atol, max_steps=_STEPS)
+            cost, by_paper = cost + solution.cost, by_paper + time * h / EULER_STEP
             row |= {f"loss_change_{name}": np.nan, f"sharpness_change_{name}": np.nan}
-            if len(states) < 2:
+            if len(solution.thetas) < 2:
                 continue
-            row[f"loss_change_{name}"] = float(objective.value(states[1])) - here["loss"]
+            end = solution.thetas[1]
+            row[f"loss_change_{name}"] = float(objective.value(end)) - here["loss"]
             with contextlib.suppress(NonFiniteError):  # the flow may get to where the loss is finite, but nothing else
-                eigenpairs = top_eigenpairs(objective, states[1], 1, guess=eigenpairs, tol=run.training.tolerance)
+                eigenpairs = top_eigenpairs(objective, end, 1, guess=eigenpairs, tol=run.training.tolerance)
                 row[f"sharpness_change_{name}"] = float(eigenpairs.values[0]) - here["eigenvalue_0"]
-                cost, by_paper = (total + PRODUCT * eigenpairs.products for total in (cost, by_paper))
+                cost, by_paper = (total + PRODUCT_COST * eigenpairs.products for total in (cost, by_paper))
         rows.append(row)
     return Local(pandas.DataFrame(rows), cost, by_paper)
 

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from principalflow import runs, training
 from principalflow.descent import descend
+from principalflow.flows import PRODUCT_COST
 from principalflow.objective import Objective
 from principalflow.record import Record
-from principalflow.reproduce._cost import PRODUCT
 from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._sweeps import Sweep, directory
 from principalflow.training import Options
@@ -86,4 +86,4 @@ def record_of(options: Options) -> Record:
 
 def cost(records: Table) -> float:
     """Returns what recorded steps cost, in gradients: the steps, and the Hessian products of their eigenpairs."""
-    return len(records) + PRODUCT * float(records["products"].sum())
+    return len(records) + PRODUCT_COST * float(records["products"].sum())

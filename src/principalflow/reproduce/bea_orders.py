@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 from matplotlib.figure import Figure
-from scipy.integrate import DOP853
 
-from principalflow.flows import IGR, BackwardError, ThirdOrder
+from principalflow.flows import IGR, BackwardError, ThirdOrder, integrate
 from principalflow.functions import banana
 from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
-from principalflow.reproduce._solve import field_of, solve
+
+# Of the solver: a little above rounding.
+_FINEST = 1e-14
 
 NAMED = {1: ("IGR flow", IGR), 2: ("third-order flow", ThirdOrder)}
 
@@ -32,8 +33,8 @@ def run(config: Config) -> Tables:
     for h in config.rates:
         step = theta - h * objective.gradient(theta)
         for order in config.orders:
-            field = field_of(BackwardError(h, order=order), objective)
-            _, end = solve(field, np.asarray(theta), [0, h], 1e-16, 10_000, DOP853)
+            flow = BackwardError(h, order=order)
+            end = integrate(flow, objective, theta, h, rtol=_FINEST, atol=0, solver="dopri8").thetas[-1]
             errors.append((order, h, float(np.linalg.norm(end - step))))
         for order, (name, kind) in NAMED.items():
             gap = BackwardError(h, order=order).field(objective, theta) - kind(h).field(objective, theta)

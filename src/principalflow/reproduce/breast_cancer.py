@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from principalflow import data, models
 from principalflow.descent import descend
-from principalflow.objective import Objective
+from principalflow.objective import Objective, Vector
 from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
-from principalflow.reproduce._tracking import PRINCIPAL, Start, draw_errors, errors_from, medians
+from principalflow.reproduce._tracking import PRINCIPAL, draw_errors, errors_from, medians
 
 STABLE, EDGE = "stability", "edge of stability"
 FACTOR = 2  # what "by a significant margin" has to mean at least
@@ -48,9 +48,9 @@ def run(config: Config) -> Tables:
     objective = _objective(config)
     tables = []
     for area, h in ((STABLE, config.stable_h), (EDGE, config.edge_h)):
-        for step, start in _starts(config, objective, area, h).items():
-            errors = errors_from(start, objective, h, config.steps, config.euler_steps)
-            tables.append(errors.assign(area=area, start=step, h=h, h_lambda=h * start.sharpness))
+        for step, (theta, value) in _starts(config, objective, area, h).items():
+            errors = errors_from(objective, theta, h, config.steps, config.euler_steps)
+            tables.append(errors.assign(area=area, start=step, h=h, h_lambda=h * value))
     return {"errors": pandas.concat(tables, ignore_index=True)}
 
 
@@ -129,8 +129,8 @@ def _logistic(network: Any, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
     return models.cross_entropy(jnp.concatenate([jnp.zeros_like(logit), logit], axis=1), batch[1])
 
 
-def _starts(config: Config, objective: Objective, area: str, h: float) -> dict[int, Start]:
-    """Returns starts in this area by their steps of training."""
+def _starts(config: Config, objective: Objective, area: str, h: float) -> dict[int, tuple[Vector, float]]:
+    """Returns starts in this area, with λ₀ there, by their steps of training."""
     steps = np.arange(10, config.training_steps + 1, 10)
     path = descend(objective, objective.theta, h, config.training_steps).thetas
     steps = steps[steps < len(path)]
@@ -138,7 +138,7 @@ def _starts(config: Config, objective: Objective, area: str, h: float) -> dict[i
     values = sharpness(objective, thetas)
     inside = np.flatnonzero(np.isfinite(values) & ((h * values < 2) == (area == STABLE)))
     chosen = np.unique(np.linspace(0, len(inside) - 1, config.starts).round().astype(int)) if len(inside) else []
-    return {int(steps[i]): Start(thetas[i], float(values[i])) for i in inside[chosen]}
+    return {int(steps[i]): (thetas[i], float(values[i])) for i in inside[chosen]}
 
 
 _MORE = Config(starts=20, euler_steps=200)

@@ -7,20 +7,17 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow import drift
-from principalflow.reproduce._cost import measure
 from principalflow.reproduce._edge import MLP, SWEEP, Config, networks, unrecorded
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
-from principalflow.reproduce._flows import named
 from principalflow.reproduce._statistics import rank_correlation
 from principalflow.reproduce._trained import trained
 from principalflow.training import Options
 
-NGF = "NGF"
 # What may tell the drift: a column, and its name in figures.
 _NORMS = {"product": r"$\|Hg\|$", "curvature": r"$\|H\hat g\|$", "gradient": r"$\|g\|$"}
 _COLOURS = {"product": "#D55E00", "curvature": "#0072B2", "gradient": "#999999"}
-# Of the flow's solver: its tolerance, relative to descent's step, and the evaluations it may take for one.
-_TOLERANCE, _EVALUATIONS = 1e-3, 1000
+# Of the flow's solver, relative to descent's step.
+_TOLERANCE = 1e-3
 
 
 def run(config: Config) -> Tables:
@@ -74,7 +71,7 @@ def _steps(network: Options) -> Table:
     run, rows = trained(network), []
     objective, h = run.objective, run.h
     for step, theta in zip(run.steps, run.kept, strict=True):
-        (measured,) = measure(objective, theta, h, 1, named(h, [NGF]), _TOLERANCE, _EVALUATIONS)["error"]
+        measured = drift.per_iteration(objective, theta, h, rtol=_TOLERANCE)
         estimate, gradient = drift.estimate(objective, theta, h), float(np.linalg.norm(objective.gradient(theta)))
         product = 2 * estimate / h**2
         norms = {"product": product, "curvature": product / gradient, "gradient": gradient}

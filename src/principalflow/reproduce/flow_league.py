@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,20 +15,19 @@ from numpy.typing import NDArray
 
 from principalflow import data as datasets
 from principalflow.descent import descend
-from principalflow.flows import Principal, SpectralFlow
+from principalflow.flows import COMPLEX_COST, CONTRACTION_COST, PRODUCT_COST, Principal, SpectralFlow, compare
 from principalflow.functions import banana, cosine_valley
 from principalflow.models import MLP, loss
 from principalflow.objective import Objective
-from principalflow.reproduce._cost import COMPLEX, CONTRACTION, PRODUCT, measure
 from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
-from principalflow.reproduce._solve import EULER
 from principalflow.reproduce._tracking import spectra
 from principalflow.reproduce.quadratic_2d import valley
 
 ORDERS = tuple(f"order {n}" for n in range(1, 6))
-COMPLEX_FLOWS = ("PF", "PF, principal branch", "PF with third-order term")
+JUMPING = "PF, principal branch"
+COMPLEX_FLOWS = ("PF", JUMPING, "PF with third-order term")
 REAL_FLOWS = ("NGF", "IGR flow", "third-order flow", *ORDERS)
 FLOWS = (*REAL_FLOWS, *COMPLEX_FLOWS)
 QUADRATIC, SMALL, EDGE, MNIST = "quadratic valley", "small MLP, h λ₀ = 0.5", "digits MLP at the edge", "MNIST MLP"
@@ -59,11 +59,11 @@ class Config:
     mnist_steps: int = 1
     steps: int = 5
     tolerance: float = 1e-4
-    max_evaluations: int = 241
+    max_steps: int = 40
     euler_steps: int = 40
     max_products: int = 40
     network_tolerance: float = 2e-3
-    network_max_evaluations: int = 121
+    network_max_steps: int = 20
     seed: int = 0
 
 
@@ -80,9 +80,13 @@ def run(config: Config) -> Tables:
     for name, objective, theta, h, steps in _problems(config):
         large = objective.theta.size > 1000
         tolerance = config.network_tolerance if large else config.tolerance
-        most = config.network_max_evaluations if large else config.max_evaluations
-        flows = {flow: _krylov_within(tolerance, config.max_products, of) for flow, of in named(h, FLOWS).items()}
-        errors[name] = measure(objective, theta, h, steps, flows, tolerance, most, config.euler_steps)
+        most = config.network_max_steps if large else config.max_steps
+        smooth = {flow: _krylov_within(tolerance, config.max_products, of) for flow, of in named(h, FLOWS).items()}
+        jumping = {JUMPING: smooth.pop(JUMPING)}
+        follow = partial(compare, objective, theta, h, rtol=tolerance, kinds=["global"], progress=False)
+        # Where a branch jumps, any number of steps is in vain. Euler's are dear, so two of descent are enough.
+        by_euler = follow(min(steps, 2), jumping, max_steps=most // 4, step=h / config.euler_steps)
+        errors[name] = pandas.concat([follow(steps, smooth, max_steps=most), by_euler], ignore_index=True)
         facts.append((name, objective.theta.size, h, h * _sharpness(objective, theta), tolerance))
     columns = ["problem", "parameters", "h", "h_lambda", "tolerance"]
     return {"errors": stack(errors, "problem"), "problems": pandas.DataFrame(facts, columns=columns)}
@@ -100,8 +104,9 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
             "<",
             config.steps * config.tolerance,
             note="An error is the distance from descent over the length of its last step, imaginary part included. A "
-            f"cost counts every evaluation of a field: a gradient is 1, a Hessian product {PRODUCT}, a contraction of "
-            f"third derivatives {CONTRACTION}, and at complex parameters {COMPLEX} times as much.",
+            f"cost counts every evaluation of a field: a gradient is 1, a Hessian product {PRODUCT_COST}, a "
+            f"contraction of third derivatives {CONTRACTION_COST}, and at complex parameters {COMPLEX_COST} times as "
+            "much.",
         ),
         Claim(
             "There no real flow is near it: the smallest error of one after five steps",
@@ -181,7 +186,7 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
     scatter.update_xaxes(type="log", title="cost of the first step, in gradients")
     scatter.update_yaxes(type="log", title="error over the length of descent's step", exponentformat="e")
     shown = errors.assign(relative_error=errors["relative_error"].map("{:.2g}".format), cost=errors["cost"].round())
-    columns = ["problem", "flow", "step", "relative_error", "cost", "evaluations", "most_products", "status"]
+    columns = ["problem", "flow", "step", "relative_error", "cost", "evaluations", "most_products", "solver", "status"]
     cells = {"values": [shown[name] for name in columns]}
     table = go.Figure(go.Table(header={"values": [name.replace("_", " ") for name in columns]}, cells=cells))
     return {
@@ -266,12 +271,12 @@ def _principal_is_closest(tables: Tables, steps: int) -> Claim:
 
 def _edge_claim(tables: Tables, steps: int, rival: str) -> Claim:
     errors, rows = _errors(tables, steps).loc[:, EDGE], tables["errors"]
-    how = rows[(rows["problem"] == EDGE) & (rows["flow"] == rival) & (rows["step"] == steps)]["status"]
+    how = rows[(rows["problem"] == EDGE) & (rows["flow"] == rival) & (rows["step"] == steps)]["solver"]
     note = (
         "The adaptive solver got stuck where the principal branch jumps, and Euler's steps went on in its place. At "
         "real parameters both branches are the same field; they part once the path has left them. Euler's own error "
         "is then a part of what is measured, and larger than it would be for a smooth field."
-        if EULER in how.to_numpy()
+        if "euler" in how.to_numpy()
         else ""
     )
     return Claim(

@@ -5,25 +5,32 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.flows import NegativeGradient
+from principalflow.flows import NegativeGradient, integrate
 from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._edge import MLP, STAND_INS_MLP, Config, draw_threshold, networks, unrecorded
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
-from principalflow.reproduce._solve import field_of, solve
 from principalflow.reproduce._trained import rate, trained
 
 NGF = "NGF"
-# Of the flow's solver: its tolerance for a parameter, and the evaluations it may take for a step of descent.
-_TOLERANCE, _EVALUATIONS = 1e-5, 200
+# Of the flow's solver: its tolerance for a parameter, and the steps it may take for one of descent.
+_TOLERANCE, _STEPS = 1e-5, 35
 
 
 def run(config: Config) -> Tables:
     (network,) = networks(config)
     run = trained(network)
     objective, descent, times = run.objective, run.kept, run.h * run.steps
-    field, start = field_of(NegativeGradient(), objective), np.asarray(objective.theta)
-    flow = solve(field, start, times, _TOLERANCE, _EVALUATIONS * network.steps)
+    flow = integrate(
+        NegativeGradient(),
+        objective,
+        objective.theta,
+        times[-1],
+        rtol=_TOLERANCE,
+        atol=_TOLERANCE,
+        saves=times,
+        max_steps=_STEPS * network.steps,
+    ).thetas
     paths = pandas.concat(
         pandas.DataFrame(
             {

@@ -15,7 +15,7 @@ from principalflow.descent import Descent, descend
 from principalflow.objective import Objective
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
-from principalflow.reproduce._tracking import FLOWS, MARKERS, PRINCIPAL, Start, errors_from, spectra
+from principalflow.reproduce._tracking import FLOWS, MARKERS, PRINCIPAL, errors_from, spectra
 
 REAL_FLOWS = ["NGF", "IGR flow"]
 _LINES = 12  # the largest eigenvalues, drawn over training
@@ -47,7 +47,7 @@ def run(config: Config) -> Tables:
     steps = _steps(config, path)
     eigenvalues = spectra(objective, path.thetas[steps])
     errors = [
-        errors_from(Start(path.thetas[step], float(values[0])), objective, config.h, 1, config.euler_steps).assign(
+        errors_from(objective, path.thetas[step], config.h, 1, config.euler_steps).assign(
             training_step=step, start_loss=float(path.losses[step]), sharpness=values[0]
         )
         for step, values in zip(steps, eigenvalues, strict=True)

@@ -6,9 +6,8 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.flows import PrincipalThirdOrder
+from principalflow.flows import CONTRACTION_COST, PrincipalThirdOrder
 from principalflow.reproduce import _edge
-from principalflow.reproduce._cost import CONTRACTION
 from principalflow.reproduce._edge import RESNET, STAND_INS_RESNET, all_trained, cost_claim, costs, trainings
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import stack
@@ -25,7 +24,7 @@ class Config(_edge.Config):
 def run(config: Config) -> Tables:
     runs = all_trained(config)
     tables = {run.label: _terms(run, config.every) for run in runs}
-    more = (1 + CONTRACTION) * sum(map(len, tables.values()))
+    more = (1 + CONTRACTION_COST) * sum(map(len, tables.values()))
     return {"steps": stack(tables, "network"), "cost": costs(runs, more, more)}
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.flows import FlippedDirection, NegativeGradient
+from principalflow.flows import FlippedDirection, NegativeGradient, integrate
 from principalflow.reproduce import _edge
-from principalflow.reproduce._cost import Spent, counting
 from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._edge import (
     MLP,
@@ -22,7 +21,6 @@ from principalflow.reproduce._edge import (
 )
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS
-from principalflow.reproduce._solve import adaptive_or_euler
 from principalflow.reproduce._trained import rate
 
 FLIPPED, NGF = "one direction turned", "NGF"
@@ -33,14 +31,14 @@ _COLOURS = {FLIPPED: "#D55E00", NGF: COLOURS["NGF"]}
 class Config(_edge.Config):
     """How long the flows are followed, in steps of descent, and how often they are looked at in a step.
 
-    `tolerance` is the adaptive solver's, relative to descent's step, and `max_evaluations` what it may take. Where it
+    `tolerance` is the adaptive solver's, relative to descent's step, and `max_steps` what it may take. Where it
     gets stuck, as the turned direction jumps where λ₀ meets λ₁, so many of Euler's steps are taken between two looks.
     """
 
     time: int = 4
     looks: int = 4
     tolerance: float = 1e-2
-    max_evaluations: int = 300
+    max_steps: int = 50
     euler_steps: int = 10
 
 
@@ -52,20 +50,27 @@ def run(config: Config) -> Tables:
     times = h * np.linspace(0, config.time, config.time * config.looks + 1)
     parts, cost, by_paper = [], 0.0, 0.0
     for name, flow in ((NGF, NegativeGradient()), (FLIPPED, FlippedDirection(rtol=config.tolerance))):
-        spent = Spent()
-        field = counting(flow, run.objective, spent)
-        tolerance = config.tolerance * length / np.sqrt(theta.size)
-        states, solver = adaptive_or_euler(field, theta, times, tolerance, config.max_evaluations, config.euler_steps)
-        cost += spent.cost
-        by_paper += times[len(states) - 1] / _edge.EULER_STEP * spent.cost / spent.evaluations
+        solution = integrate(
+            flow,
+            run.objective,
+            theta,
+            times[-1],
+            rtol=config.tolerance,
+            atol=config.tolerance * length / np.sqrt(theta.size),
+            step=h / (config.looks * config.euler_steps),
+            saves=times,
+            max_steps=config.max_steps,
+        )
+        cost += solution.cost
+        by_paper += float(solution.times[-1]) / _edge.EULER_STEP * solution.cost / solution.evaluations
         parts.append(
             pandas.DataFrame(
                 {
                     "flow": name,
-                    "solver": solver,
-                    "step": times[: len(states)] / h,
-                    "loss": [float(run.objective.value(state)) for state in states],
-                    "sharpness": sharpness(run.objective, states),
+                    "solver": solution.solver,
+                    "step": solution.times / h,
+                    "loss": [float(run.objective.value(theta)) for theta in solution.thetas],
+                    "sharpness": sharpness(run.objective, solution.thetas),
                 }
             )
         )

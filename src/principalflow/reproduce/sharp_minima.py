@@ -7,7 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow.descent import descend
-from principalflow.reproduce._cost import PRODUCT
+from principalflow.flows import PRODUCT_COST
 from principalflow.reproduce._descent import recorded
 from principalflow.reproduce._edge import CONVERGED, cost_claim, draw_threshold
 from principalflow.reproduce._experiment import Claim, Experiment, Tables
@@ -34,7 +34,7 @@ def run(config: Config) -> Tables:
     objective = objective_of(training)
     start = descend(objective, objective.theta, rate(training), training.steps, keep="last").thetas[0]
     anew = top_eigenpairs(objective, start, training.directions, tol=training.tolerance)
-    parts, ours = [], training.steps + PRODUCT * float(anew.products)
+    parts, ours = [], training.steps + PRODUCT_COST * float(anew.products)
     for name, h in ((LOWER, rate(training)), (HIGHER, config.h_lambda / float(anew.values[0]))):
         path = recorded(objective, start, h, config.steps, record_of(training))
         rows, thetas = path.records, path.thetas[: len(path.records)]
@@ -54,7 +54,7 @@ def run(config: Config) -> Tables:
         )
     first = float(np.linalg.norm(objective.gradient(objective.theta)))
     steps = sum(map(len, parts))
-    theirs = training.steps + steps * (1 + PRODUCT * anew.products)
+    theirs = training.steps + steps * (1 + PRODUCT_COST * anew.products)
     return {
         "steps": pandas.concat(parts, ignore_index=True),
         "start": pandas.DataFrame({"gradient_norm": [first]}),

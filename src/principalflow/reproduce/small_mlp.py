@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from principalflow import models
 from principalflow.objective import Objective
 from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Table, Tables
-from principalflow.reproduce._tracking import PRINCIPAL, Start, draw_errors, errors_from, medians, spectra
+from principalflow.reproduce._tracking import PRINCIPAL, draw_errors, errors_from, medians, spectra
 
 SHORT_TERM = 3  # steps
 _SLIDES = (
@@ -43,12 +43,12 @@ class Config:
 
 def run(config: Config) -> Tables:
     tables = []
-    for number, (objective, start) in zip(range(config.starts), _starts(config), strict=False):
+    for number, (objective, sharpness) in zip(range(config.starts), _starts(config), strict=False):
         rates = {f"h = {h:g}": h for h in config.rates}
-        rates |= {f"h λ₀ = {multiple:g}": multiple / start.sharpness for multiple in config.multiples}
+        rates |= {f"h λ₀ = {multiple:g}": multiple / sharpness for multiple in config.multiples}
         for case, h in rates.items():
-            errors = errors_from(start, objective, h, config.steps, config.euler_steps)
-            tables.append(errors.assign(case=case, start=number, h=h, h_lambda=h * start.sharpness))
+            errors = errors_from(objective, objective.theta, h, config.steps, config.euler_steps)
+            tables.append(errors.assign(case=case, start=number, h=h, h_lambda=h * sharpness))
     return {"errors": pandas.concat(tables, ignore_index=True)}
 
 
@@ -93,14 +93,14 @@ def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
             )
 
 
-def _starts(config: Config) -> Iterator[tuple[Objective, Start]]:
-    """Draws networks with their data, and keeps those whose λ₀ puts the paper's rates into the paper's regimes."""
+def _starts(config: Config) -> Iterator[tuple[Objective, float]]:
+    """Draws networks with their data, and keeps those whose λ₀, beside them, puts rates into the paper's regimes."""
     low, middle, high = config.rates
     for seed in range(1000 * config.seed, 1000 * (config.seed + 1)):
         objective = _objective(config, seed)
         sharpness = float(spectra(objective, objective.theta[None])[0, 0])
         if low * sharpness < 1 < middle * sharpness < 2 < high * sharpness:
-            yield objective, Start(objective.theta, sharpness)
+            yield objective, sharpness
 
 
 def _objective(config: Config, seed: int) -> Objective:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._cost import measure
+from principalflow.flows import compare
 from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._edge import MLP, STAND_INS_MLP, SWEEP, Config, networks, share, unrecorded
 from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
@@ -13,8 +13,8 @@ from principalflow.reproduce._trained import rate, trained
 from principalflow.training import Options
 
 NGF, IGR, THIRD = FLOWS = ("NGF", "IGR flow", "third-order flow")
-# Of a flow's solver: its tolerance, relative to descent's step, and the evaluations it may take for one.
-_TOLERANCE, _EVALUATIONS = 1e-4, 1000
+# Of a flow's solver, relative to descent's step.
+_TOLERANCE = 1e-4
 
 
 def run(config: Config) -> Tables:
@@ -53,7 +53,7 @@ def _errors(network: Options) -> Table:
     run = trained(network)
     parts, flows = [], named(run.h, FLOWS)
     for step, theta, value in zip(run.steps, run.kept, sharpness(run.objective, run.kept), strict=True):
-        part = measure(run.objective, theta, run.h, 1, flows, _TOLERANCE, _EVALUATIONS)
+        part = compare(run.objective, theta, run.h, 1, flows, rtol=_TOLERANCE, kinds=["local"], progress=False)
         parts.append(part.assign(step=step, sharpness=value, h=run.h))
     return pandas.concat(parts, ignore_index=True)
 

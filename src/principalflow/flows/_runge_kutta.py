@@ -1,0 +1,214 @@
+"""Explicit Runge-Kutta steps, driven from Python.
+
+Only the field is compiled: a new loss compiles no solver, a step can be counted, shown and interrupted, and the vectors
+are NumPy's on a CPU, whose small operations are quicker, and JAX's, on their device, elsewhere.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.integrate import DOP853
+
+from principalflow.status import Status
+
+Field = Callable[[Any], Any]
+
+# A step is changed by the factor at which its error would be this part of the tolerance, within these bounds.
+_SAFETY, _LEAST_FACTOR, _MOST_FACTOR = 0.9, 0.2, 10.0
+# The least step, relative to the time to follow, unless rounding needs more.
+_LEAST_STEP, _ROUNDING_UNITS = 1e-10, 16
+
+
+class Pair(NamedTuple):
+    """A method and the one embedded in it; the last stage is the field at the end, and the next step's first.
+
+    Attributes:
+        stages: For each stage after the first the weights of those before it; the last are those of the step.
+        errors: Weights of one or two error estimates.
+        order: Of the step's error as a function of its length.
+    """
+
+    stages: tuple[np.ndarray, ...]
+    errors: tuple[np.ndarray, ...]
+    order: int
+
+
+# Ch. Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, 2011.
+_TSIT5 = Pair(
+    tuple(
+        np.array(row)
+        for row in (
+            [0.161],
+            [-0.008480655492356989, 0.335480655492357],
+            [2.8971530571054935, -6.359448489975075, 4.3622954328695815],
+            [5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525],
+            [5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383],
+            [0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774],
+        )
+    ),
+    (
+        np.array(
+            [
+                -0.00178001105222577714,
+                -0.0008164344596567469,
+                0.007880878010261995,
+                -0.1447110071732629,
+                0.5823571654525552,
+                -0.45808210592918697,
+                0.015151515151515152,
+            ]
+        ),
+    ),
+    order=5,
+)
+# Dormand and Prince's pair of order 8(5, 3): Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I, 1993.
+_DOPRI8 = Pair(
+    (*(DOP853.A[i, :i] for i in range(1, DOP853.n_stages)), DOP853.B),
+    (DOP853.E5, DOP853.E3),
+    order=8,
+)
+PAIRS = {"tsit5": _TSIT5, "dopri8": _DOPRI8}
+
+
+class Followed(NamedTuple):
+    """The states that were reached at the times asked for, all finite, and how it ended.
+
+    Attributes:
+        states: One for each time that was reached.
+        last: The last state, also between these times.
+        slope: The field there.
+        time: When that is.
+        steps: Steps, rejected ones included.
+        status: Completed, stuck, max_steps, diverged or interrupted.
+    """
+
+    states: list
+    last: Any
+    slope: Any
+    time: float
+    steps: int
+    status: Status
+
+
+def adaptive(
+    field: Field,
+    state: Any,
+    times: np.ndarray,
+    pair: Pair,
+    rtol: float,
+    atol: float,
+    max_steps: int,
+    tell: Callable[[float], None],
+) -> Followed:
+    """Follows a field through the times, the first of them the state's, by steps as long as the tolerance allows.
+
+    The steps end on the times: interpolating between them would lose digits to the tolerance.
+
+    Args:
+        field: The derivative of a state, a vector.
+        state: The start.
+        times: Increasing.
+        pair: The method.
+        rtol: Tolerance of a step, relative to the state.
+        atol: Absolute tolerance; the root mean square over the entries is bounded.
+        max_steps: The most steps.
+        tell: Is told the time after every step.
+    """
+    xp, dtype = _namespace(state), state.real.dtype
+    stages, errors = ([xp.asarray(row, dtype=dtype) for row in rows] for rows in (pair.stages, pair.errors))
+    span, time, steps, states = float(times[-1] - times[0]), float(times[0]), 0, [state]
+    least = span * max(_LEAST_STEP, _ROUNDING_UNITS * float(xp.finfo(dtype).eps))
+    slope = field(state)
+    if not _in_range(xp, slope):
+        return Followed(states, state, slope, time, steps, Status.DIVERGED)
+    # The whole time at once if that moves the state little; a bold guess is corrected.
+    step = min(span, 0.1 * (1 + _rms(xp, state)) / max(_rms(xp, slope), 1e-300))
+    try:
+        for target in times[1:].tolist():
+            while time < target:
+                if steps == max_steps:
+                    return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
+                length = target - time if time + step >= target - least else step
+                new, slopes = _step(xp, field, state, slope, length, stages)
+                size = _rms_error(xp, slopes, length, errors, atol + rtol * xp.maximum(abs(state), abs(new)))
+                steps += 1
+                factor = _factor(size, pair.order)
+                if size <= 1:
+                    time, state, slope = target if length == target - time else time + length, new, slopes[-1]
+                    # A step that was cut short by a time to save says nothing against longer ones.
+                    step = max(step, length * factor) if length < step else length * factor
+                    if not _in_range(xp, state):
+                        return Followed(states, state, slope, time, steps, Status.DIVERGED)
+                    tell(time)
+                else:
+                    step = length * min(factor, _SAFETY)
+                if step < least:
+                    return Followed(states, state, slope, time, steps, Status.STUCK)
+            states.append(state)
+    except KeyboardInterrupt:
+        return Followed(states, state, slope, time, steps, Status.INTERRUPTED)
+    return Followed(states, state, slope, time, steps, Status.COMPLETED)
+
+
+def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callable[[float], None]) -> Followed:
+    """Follows a field by Euler's steps, each as long as `step` or so much shorter that they end on the times."""
+    xp, steps, states, time, slope = _namespace(state), 0, [state], float(times[0]), None
+    try:
+        for target in times[1:].tolist():
+            count = int(np.ceil((target - time) / step - 1e-9))
+            length = (target - time) / max(count, 1)
+            for i in range(count):
+                slope = field(state)
+                new = state + length * slope
+                if not _in_range(xp, new):
+                    return Followed(states, state, slope, time + i * length, steps, Status.DIVERGED)
+                state, steps = new, steps + 1
+                tell(time + (i + 1) * length)
+            time = target
+            states.append(state)
+    except KeyboardInterrupt:
+        return Followed(states, state, slope, time, steps, Status.INTERRUPTED)
+    return Followed(states, state, slope, time, steps, Status.COMPLETED)
+
+
+def _step(xp: Any, field: Field, state: Any, slope: Any, length: float, stages: Sequence[Any]) -> tuple[Any, list]:
+    slopes, new = [slope], state
+    for weights in stages:
+        new = state + length * (weights @ xp.stack(slopes))
+        slopes.append(field(new))
+    return new, slopes
+
+
+def _rms_error(xp: Any, slopes: list, length: float, errors: Sequence[Any], scale: Any) -> float:
+    """Returns the error of a step over the tolerance, infinite where it isn't a number."""
+    stacked = xp.stack(slopes)
+    sizes = [length * _rms(xp, weights @ stacked / scale) for weights in errors]
+    # Of two estimates, Hairer's: the one of higher order, damped where the other says that it is too good to be true.
+    size = sizes[0] if len(sizes) == 1 else sizes[0] ** 2 / max((sizes[0] ** 2 + 0.01 * sizes[1] ** 2) ** 0.5, 1e-300)
+    return size if np.isfinite(size) else np.inf
+
+
+def _factor(size: float, order: int) -> float:
+    factor = _SAFETY * size ** (-1 / order) if size > 0 else _MOST_FACTOR
+    return min(max(factor, _LEAST_FACTOR), _MOST_FACTOR)
+
+
+def _rms(xp: Any, x: Any) -> float:
+    """Returns the root mean square, whose squares may be beyond the range of numbers."""
+    with np.errstate(all="ignore"):
+        largest = float(xp.max(abs(x)))
+        return largest * float(xp.sqrt(xp.mean(abs(x / largest) ** 2))) if 0 < largest < np.inf else largest
+
+
+def _in_range(xp: Any, x: Any) -> bool:
+    """Whether no entry is beyond measure: its square, and that of its square, are numbers."""
+    return bool(xp.max(abs(x)) < float(xp.finfo(x.dtype).max) ** 0.25)
+
+
+def _namespace(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return np
+    import jax.numpy as jnp
+
+    return jnp
