@@ -82,7 +82,7 @@ def positions(index: Any, samples: int) -> Any:
         within = bool(array.size and array.min() >= 0 and array.max() < samples)
     if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer) or not array.size or not within:
         raise ValueError(
-            f"index must be a vector of whole numbers from 0 to {samples - 1}, got {_checks.shown(index)}."
+            f"index must be a vector of one or more whole numbers from 0 to {samples - 1}, got {_checks.shown(index)}."
         )
     return array
 
