@@ -169,7 +169,7 @@ def test_the_experiments_can_be_listed(capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(pf.reproduce.EXPERIMENTS)
 
 
-def test_a_warning_is_a_sentence_without_a_line_of_source(tmp_path, capsys):
+def test_a_warning_is_a_sentence_without_a_line_of_source(capsys):
     with warnings.catch_warnings(), cli._plain_warnings("train"):
         warnings.simplefilter("always")
         warnings.showwarning = lambda *warning: sys.stderr.write(warnings.formatwarning(*warning))

@@ -102,7 +102,7 @@ def positions(index: Any, samples: int) -> Any:
         array = np.asarray(_checks.array_of_numbers("index", index))
         within = bool(array.size and array.min() >= 0 and array.max() < samples)
     if array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer) or not array.size or not within:
-        needed = f"a vector of whole numbers from 0 to {samples - 1}, at least one"
+        needed = f"a vector of one or more whole numbers from 0 to {samples - 1}"
         raise ValueError(f"index must be {needed}, got {_checks.shown(index)}.")
     return array
 
