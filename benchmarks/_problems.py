@@ -36,7 +36,12 @@ def cifar10(samples: int, part: Part = "train") -> Data:
 def loaded(name: str, samples: int, part: Part) -> Data:
     """Returns images with pixels from 0 to 1; ends with a sentence where there are none."""
     try:
-        found = data.load(name, samples if part == "train" else 1, samples if part == "test" else 0, standardize=False)
+        found = data.load(
+            name,
+            samples=samples if part == "train" else 1,
+            test_samples=samples if part == "test" else 0,
+            standardize=False,
+        )
     except data.DataError as error:
         sys.exit(f"This benchmark needs {name}: {error}")
     inputs, labels = (found.inputs, found.labels) if part == "train" else (found.test_inputs, found.test_labels)

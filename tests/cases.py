@@ -37,7 +37,7 @@ def regression(samples=11, sizes=(2, 4, 1), chunk=None, seed=0, loss=square_loss
     """A small tanh network on random data."""
     random = np.random.default_rng(seed)
     data = (random.standard_normal((samples, sizes[0])), random.standard_normal((samples, sizes[-1])))
-    return pf.Objective(loss, network(sizes, seed), data, chunk)
+    return pf.Objective(loss, network(sizes, seed), data, chunk=chunk)
 
 
 def random_quadratic(size, h, seed=0):

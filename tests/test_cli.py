@@ -25,7 +25,7 @@ def train(out, *arguments):
 def test_train_writes_a_run_and_says_how_it_ended(tmp_path, capsys):
     assert train(tmp_path / "run", "--learning-rate", "0.1") == 0
     assert pf.runs.load(tmp_path / "run")["step"].tolist() == [0, 1, 2, 3, 4]
-    assert "is done: 4 steps" in capsys.readouterr().err
+    assert "is completed: 4 steps" in capsys.readouterr().err
 
 
 def test_several_values_make_a_sweep(tmp_path):

@@ -153,3 +153,17 @@ def test_the_start_may_be_the_parameters_that_the_objective_was_made_with():
 def test_arrays_and_lists_of_them_are_such_parameters_too(params):
     objective = pf.Objective(lambda p: sum(jnp.sum(part**2) for part in p), params)
     np.testing.assert_array_equal(pf.descend(objective, params, 0.1, 0).thetas[0], objective.theta)
+
+
+def test_an_interruption_before_the_first_step_is_raised():
+    class Interrupting:
+        every = 1
+
+        def start(self, objective):
+            def take(theta, h):
+                raise KeyboardInterrupt
+
+            return take
+
+    with pytest.raises(KeyboardInterrupt):
+        pf.descend(pf.functions.banana(), [1.0, 0.7], 0.001, 3, record=Interrupting())

@@ -39,20 +39,22 @@ def test_the_estimate_is_the_leading_term():
 
 def test_finite_differences_estimate_the_same():
     exact, difference = (
-        pf.drift.estimate(NETWORK, NETWORK.theta, 0.1, curvature) for curvature in ("hvp", "finite_difference")
+        pf.drift.estimate(NETWORK, NETWORK.theta, 0.1, curvature=curvature)
+        for curvature in ("hvp", "finite_difference")
     )
     np.testing.assert_allclose(difference, exact, rtol=0.02)  # epsilon is 0.01 in units of the gradient's length
 
 
 @pytest.mark.parametrize("curvature", ["hvp", "finite_difference"])
 def test_a_critical_point_does_not_drift(curvature):
-    assert pf.drift.estimate(pf.functions.banana(), [1.0, 1.0], 0.1, curvature) == 0
+    assert pf.drift.estimate(pf.functions.banana(), [1.0, 1.0], 0.1, curvature=curvature) == 0
 
 
 def test_a_flow_that_ends_early_is_named():
     runaway = pf.Objective(lambda theta: -jnp.sum(theta**4), jnp.array([1.0]))
-    with pytest.warns(UserWarning, match="drift from step 1 on is not known: diverged"):
+    with pytest.warns(pf.drift.DriftWarning, match="drift from step 1 on is not known: diverged") as warned:
         assert np.isnan(pf.drift.per_iteration(runaway, [1.0], h=0.3))
+    assert warned[0].message.status is pf.Status.DIVERGED
 
 
 @pytest.mark.parametrize("settled", [True, False])
@@ -69,7 +71,7 @@ def test_momentum_drift_is_the_flow_minus_the_step_to_second_order(settled):
 
 
 def test_momentum_drift_without_momentum_is_that_of_descent():
-    drift = pf.drift.momentum(NETWORK, NETWORK.theta, jnp.zeros_like(NETWORK.theta), 0.1, decay=0.0)
+    drift = pf.drift.momentum(NETWORK, NETWORK.theta, jnp.zeros_like(NETWORK.theta), 0.1, momentum=0.0)
     np.testing.assert_allclose(jnp.linalg.norm(drift.total), pf.drift.estimate(NETWORK, NETWORK.theta, 0.1))
 
 
@@ -77,8 +79,8 @@ def test_momentum_drift_without_momentum_is_that_of_descent():
     ("changes", "message"),
     [
         (dict(h=0), "h must be"),
-        (dict(decay=1.0), "decay must be a number of at least 0 and below 1"),
-        (dict(decay=-0.1), "decay must be"),
+        (dict(momentum=1.0), "momentum must be a number of at least 0 and below 1"),
+        (dict(momentum=-0.1), "momentum must be"),
         (dict(velocity=jnp.zeros(3)), "velocity must be flat"),
         (dict(velocity=NETWORK.theta * jnp.nan), "velocity must be finite"),
         (dict(theta=NETWORK.theta * jnp.nan), "theta must be finite"),
@@ -90,7 +92,7 @@ def test_momentum_drift_without_momentum_is_that_of_descent():
     ],
 )
 def test_bad_input_is_refused(changes, message):
-    good = dict(objective=NETWORK, theta=NETWORK.theta, velocity=jnp.zeros_like(NETWORK.theta), h=0.1, decay=0.9)
+    good = dict(objective=NETWORK, theta=NETWORK.theta, velocity=jnp.zeros_like(NETWORK.theta), h=0.1, momentum=0.9)
     with pytest.raises(ValueError, match=message):
         pf.drift.momentum(**(good | changes))
 
@@ -99,3 +101,11 @@ def test_bad_input_is_refused(changes, message):
 def test_what_is_no_flow_is_not_taken_for_the_gradient_flow(flow):
     with pytest.raises(ValueError, match="flow must be a flow"):
         pf.drift.per_iteration(NETWORK, NETWORK.theta, h=0.1, flow=flow)
+
+
+@pytest.mark.parametrize("curvature", ["hvp", "finite_difference"])
+def test_the_estimate_takes_the_parameters_that_the_objective_was_made_with(curvature):
+    params = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(0.5)}
+    objective = pf.Objective(lambda p: jnp.sum(p["a"] ** 2) + p["b"] ** 4, params)
+    found = [pf.drift.estimate(objective, theta, 0.1, curvature=curvature) for theta in (params, objective.theta)]
+    assert found[0] == found[1]

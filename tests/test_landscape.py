@@ -99,7 +99,7 @@ def test_the_plane_is_the_one_of_most_variance():
 
 def test_losses_are_those_of_the_points_of_the_grid():
     plane = landscape.random(BOWL, [1.0, 2.0, 3.0])
-    found = landscape.evaluate(BOWL, plane, reach=0.5, points=4, together=3)
+    found = landscape.evaluate(BOWL, plane, reach=0.5, points=4, at_once=3)
     for i, j in np.ndindex(4, 4):
         theta = plane.origin + plane.directions @ np.array([found.axes[0][i], found.axes[1][j]])
         assert found.losses[i, j] == pytest.approx(float(theta @ A @ theta / 2))
@@ -160,7 +160,10 @@ def test_a_grid_beyond_memory_is_refused_beforehand(monkeypatch):
         (lambda: landscape.through([[1.0], [2.0, 3.0]]), "thetas must be an array of numbers"),
         (lambda: landscape.through(np.eye(3).astype(str)), "thetas must be an array of numbers"),
         (lambda: landscape.through(np.eye(3), origin=["a"] * 3), "origin must be an array of numbers"),
-        (lambda: landscape.through([[1e308, 1.0], [-1e308, 1.0]], [1e308, 0.0]), "range of numbers from the origin"),
+        (
+            lambda: landscape.through([[1e308, 1.0], [-1e308, 1.0]], origin=[1e308, 0.0]),
+            "range of numbers from the origin",
+        ),
         (
             lambda: landscape.evaluate(BOWL, LINE._replace(directions=np.ones((2, 1)))),
             r"directions must have shape \(3, 1",

@@ -407,7 +407,7 @@ def test_where_there_are_fewer_samples_the_first_are_all(samples):
 )
 @pytest.mark.parametrize("chunk", [None, 2])
 def test_a_bad_vector_of_the_linearised_gradient_is_named(v, message, chunk):
-    objective = pf.Objective(lambda p, batch: jnp.mean(batch @ p) ** 2, jnp.ones(2), jnp.ones((3, 2)), chunk)
+    objective = pf.Objective(lambda p, batch: jnp.mean(batch @ p) ** 2, jnp.ones(2), jnp.ones((3, 2)), chunk=chunk)
     _, product = objective.linearize(objective.theta)
     with pytest.raises(ValueError, match=message):
         product(v)
@@ -477,3 +477,17 @@ def test_parameters_that_need_the_whole_batch_say_why_they_cannot_be_taken_in_ch
     loss, data = lambda p, batch: jnp.mean(p.weight * (batch - jnp.mean(batch)) ** 2), jnp.arange(4.0)
     with pytest.raises(ValueError, match=r"chunk must be None for these params: its mean is that of all samples\."):
         pf.Objective(loss, Centred(jnp.ones(1)), data, chunk=2)
+
+
+def test_images_in_single_precision_are_convolved_with_weights_in_double():
+    def loss(params, batch):
+        return jnp.mean(jax.lax.conv(batch, params, (1, 1), "SAME") ** 2)
+
+    kernel, images = np.ones((1, 1, 3, 3)), np.random.default_rng(0).standard_normal((2, 1, 4, 4))
+    single, double = (pf.Objective(loss, jnp.asarray(kernel), images.astype(kind)) for kind in ("float32", "float64"))
+    np.testing.assert_allclose(single.value(single.theta), double.value(double.theta), rtol=1e-6)
+
+
+def test_where_no_cast_helps_the_first_error_is_told():
+    with pytest.raises(ValueError, match=r"incompatible shapes|dot_general"):
+        pf.Objective(lambda params, batch: jnp.sum(batch @ params), jnp.ones(2), jnp.ones((3, 4)))

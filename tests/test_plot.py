@@ -118,7 +118,7 @@ def test_losses_that_are_not_finite_are_left_out_of_a_landscape(value, surface):
     found = pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0, 1.0]), points=5)
     losses = found.losses.copy()
     losses[[0, 2], [1, 3]] = value
-    pf.plot.landscape(found._replace(losses=losses), surface).figure.canvas.draw()
+    pf.plot.landscape(found._replace(losses=losses), surface=surface).figure.canvas.draw()
 
 
 def test_a_landscape_without_a_finite_loss_is_refused():

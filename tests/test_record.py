@@ -205,3 +205,14 @@ def test_options_may_be_any_whole_and_real_numbers():
     record = pf.Record(every=np.uint8(2), k=np.int64(1), tol=jnp.array(0.01))
     path = pf.descend(pf.functions.quadratic([[1.0]]), [1.0], h=1.5, steps=4, record=record)
     assert path.records["step"].tolist() == [0, 2, 4]
+
+
+def test_the_predicted_projections_are_those_of_the_flows():
+    objective, h = pf.functions.quadratic(np.diag([5.0, 2.0, 0.3])), 0.5
+    row = pf.Record(k=3).start(objective)(np.array([1.0, -2.0, 3.0]), h)
+    lambdas, projections = ([row[f"{name}_{i}"] for i in range(3)] for name in ("eigenvalue", "projection"))
+    flows = {"ngf": pf.flows.NegativeGradient(), "igr": pf.flows.IGR(h), "pf": pf.flows.Principal(h)}
+    for name, flow in flows.items():
+        expected = pf.stability.predict_projection(flow, lambdas, projections, h).real
+        found = [row[f"next_projection_{i}_{name}"] for i in range(3)]
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

@@ -150,10 +150,10 @@ def test_nothing_changes_in_no_time_whatever_the_curvature():
     np.testing.assert_array_equal(found, [1.0, 2.0])
 
 
-@pytest.mark.parametrize("name", ["lam", "projection"])
+@pytest.mark.parametrize("name", ["lambdas", "projection"])
 def test_predictions_from_what_is_not_finite_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be finite"):
-        predict_projection(**(dict(flow=pf.flows.IGR(0.5), lam=1.0, projection=1.0, time=1.0) | {name: np.nan}))
+        predict_projection(**(dict(flow=pf.flows.IGR(0.5), lambdas=1.0, projection=1.0, time=1.0) | {name: np.nan}))
 
 
 def test_a_flow_without_coefficients_predicts_nothing():
@@ -213,7 +213,7 @@ def test_a_zero_that_an_eigensolver_rounded_is_a_zero(size, dtype):
 @given(st.floats(-1e-3, 1e-3), st.floats(1e-3, 1e3))
 def test_a_curvature_within_tol_of_zero_has_no_sign(share, largest):
     for tol in (None, 1e-3):
-        point = critical_point(pf.flows.NegativeGradient(), [largest, share * largest], tol)
+        point = critical_point(pf.flows.NegativeGradient(), [largest, share * largest], tol=tol)
         within = abs(share) <= (tol or 10 * np.finfo(float).eps)
         assert point.kind == ("degenerate" if within else "minimum" if share > 0 else "saddle")
         assert point.attractive[1] == (share > 0 and not within)
@@ -229,7 +229,7 @@ def test_at_the_edge_the_principal_flow_is_neither_drawn_nor_driven_away():
 @pytest.mark.parametrize("tol", [-1e-3, 1.0, np.nan, "0.1"])
 def test_a_bad_tol_is_named(tol):
     with pytest.raises(ValueError, match="tol must be a"):
-        critical_point(pf.flows.NegativeGradient(), [1.0], tol)
+        critical_point(pf.flows.NegativeGradient(), [1.0], tol=tol)
 
 
 @pytest.mark.parametrize("lambdas", [1.0, [], [1j], [np.nan]])

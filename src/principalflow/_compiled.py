@@ -33,13 +33,22 @@ class Programs:
 
     def run(self, function: Callable, arguments: tuple) -> Any:
         """Returns what `function` returns, compiled once for each shape and for each of what isn't an array."""
+        program, arrays = self._prepared(function, arguments)
+        arrays, rest = program(arrays)
+        return eqx.combine(arrays, rest.value)
+
+    def bound(self, function: Callable, arguments: tuple) -> Callable[[Any], Any]:
+        """Returns a function of the last argument, an array; what comes before it is looked at once."""
+        program, arrays = self._prepared(function, arguments)
+        return lambda last: program([*arrays[:-1], last])[0]
+
+    def _prepared(self, function: Callable, arguments: tuple) -> tuple[Callable, list]:
         leaves, structure = jax.tree.flatten(arguments)
         arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
         rest = tuple(None if eqx.is_array(leaf) else _THESE if leaf is self else leaf for leaf in leaves)
         key = function, structure, _with_types(rest)
         program = self._programs.get(key) or self._programs.setdefault(key, self._program(function, structure, rest))
-        arrays, rest = program(arrays)
-        return eqx.combine(arrays, rest.value)
+        return program, arrays
 
     def _program(self, function: Callable, structure: Any, rest: tuple) -> Callable:
         these = ref(self)
@@ -80,10 +89,21 @@ def compiled(function: Callable) -> Callable:
 
     @wraps(function)
     def run(*arguments: Any) -> Any:
-        programs = next(leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, Programs))
-        return programs.run(function, arguments)
+        return _programs_in(arguments).run(function, arguments)
 
     return run
+
+
+def bound(function: Callable, *arguments: Any) -> Callable[[Any], Any]:
+    """Returns a function, which returns arrays alone, compiled as a function of the last argument, an array.
+
+    Where it is called a thousand times, its other arguments are looked at once.
+    """
+    return _programs_in(arguments).bound(function, arguments)
+
+
+def _programs_in(arguments: tuple) -> Programs:
+    return next(leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, Programs))
 
 
 def _fixed_part(loss: Callable) -> tuple:

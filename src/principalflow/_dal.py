@@ -44,6 +44,7 @@ class DALState(NamedTuple):
 
 
 def dal(
+    *,
     power: float = 1.0,
     max_learning_rate: float = 5.0,
     factor: float = 2.0,
@@ -95,7 +96,15 @@ def dal(
         Rosca, Wu, Qin, Dherin, *On a continuous time model of gradient descent dynamics and instability in deep
         learning*, TMLR 2023.
     """
-    scaling: Any = scale_by_dal(power, max_learning_rate, factor, per_parameter, curvature, every, average)
+    scaling: Any = scale_by_dal(
+        power=power,
+        max_learning_rate=max_learning_rate,
+        factor=factor,
+        per_parameter=per_parameter,
+        curvature=curvature,
+        every=every,
+        average=average,
+    )
     momentum = None if momentum is None else _checked(_checks.fraction, "momentum", momentum)
     weight_decay = None if weight_decay is None else _checked(_checks.non_negative, "weight_decay", weight_decay)
     skip_nonfinite = _checks.flag("skip_nonfinite", skip_nonfinite)
@@ -129,6 +138,7 @@ def dal(
 
 
 def scale_by_dal(
+    *,
     power: float = 1.0,
     max_learning_rate: float = 5.0,
     factor: float = 2.0,

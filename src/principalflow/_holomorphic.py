@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from numpy.typing import NDArray
 
 from principalflow._pieces import ROUNDS, Evaluation, UnknownOperationError
 from principalflow.objective import Objective, Vector
@@ -26,6 +27,7 @@ _SAMPLES = 32
 
 _ADVICE = (
     "A complex flow needs a loss that is holomorphic in the parameters. Usual causes and replacements: "
+    "cross-entropies of optax, which refuse complex numbers -> principalflow.models.cross_entropy; "
     "relu, leaky_relu, elu, selu -> tanh, softplus, or gelu(approximate=True); max pooling -> average "
     "pooling; abs(x)**2, norm(x)**2, vdot -> sum(x * x); var, std -> mean((x - mean(x))**2); "
     "conj, real, imag, astype(float) -> leave them out; "
@@ -47,15 +49,16 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
         jaxpr = jax.make_jaxpr(loss)(near)
         value, *by_jax = _derivatives(loss, near)
     except (TypeError, ValueError, NotImplementedError) as error:
-        raise ValueError(f"The loss can't be differentiated at complex parameters: {error} {_ADVICE}") from error
-    if not all(jnp.all(jnp.isfinite(derivative)) for derivative in by_jax):
+        reason = str(error).strip().removesuffix(".")
+        raise ValueError(f"The loss can't be differentiated at complex parameters: {reason}. {_ADVICE}") from error
+    if not np.all(np.isfinite(by_jax)):
         raise ValueError("The loss must be finite near theta off the real axis, where it is checked; it is not.")
 
     tolerance = float(jnp.finfo(near.dtype).eps) ** 0.5
     try:
         _, along, across = _derivatives(lambda at: Evaluation().of(jaxpr, at)[0], near)
-        size = abs(value) + jnp.linalg.norm(along) * jnp.linalg.norm(near)
-        _check_equal(across, 1j * along, tolerance, "violates the Cauchy-Riemann equations")
+        size = abs(value) + np.linalg.norm(along) * np.linalg.norm(near)
+        _check_equal(np.asarray(across), 1j * np.asarray(along), tolerance, "violates the Cauchy-Riemann equations")
         for number in ROUNDS:
             evaluation = Evaluation(number)
             (switched,) = evaluation.of(jaxpr, near)
@@ -64,26 +67,34 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
             if not abs(switched - value) <= tolerance * size:
                 found = ", ".join(sorted(evaluation.switches))
                 raise ValueError(f"The loss switches between pieces: {found}. {_ADVICE}")
-        _check_equal(jnp.stack(by_jax), jnp.stack([along, across]), tolerance, _OWN_DERIVATIVE)
+        _check_equal(np.stack(by_jax), np.stack([along, across]), tolerance, _OWN_DERIVATIVE)
     except (UnknownOperationError, NotImplementedError) as error:
         raise ValueError(f"Whether the loss is holomorphic can't be judged: it has {error}. {_ADVICE}") from error
 
 
 def _derivatives(function: Callable[[Vector], Array], at: Vector) -> tuple[Array, Vector, Vector]:
     """Returns the value, and its derivative along the real and the imaginary axis."""
-    value, pull = jax.vjp(function, at)
-    return value, *(pull(jnp.asarray(w, value.dtype))[0] for w in (1, 1j))
+
+    def derivatives(at: Vector) -> tuple[Array, Vector, Vector]:
+        value, pull = jax.vjp(function, at)
+        along, across = (pull(jnp.asarray(w, value.dtype))[0] for w in (1, 1j))
+        return value, along, across
+
+    try:
+        return jax.jit(derivatives)(at)  # else each operation would be compiled by itself
+    except jax.errors.ConcretizationTypeError:  # a loop that is evaluated turn by turn
+        return derivatives(at)
 
 
-def _check_equal(found: Array, expected: Array, tolerance: float, what: str) -> None:
-    violation, slope = (float(jnp.linalg.norm(x)) for x in (found - expected, expected))
+def _check_equal(found: NDArray, expected: NDArray, tolerance: float, what: str) -> None:
+    violation, slope = (float(np.linalg.norm(x)) for x in (found - expected, expected))
     if not violation <= tolerance * slope:
         raise ValueError(f"The loss {what} by {violation / slope if slope else violation:.1e}. {_ADVICE}")
 
 
 def _off_the_real_axis(theta: Vector) -> Vector:
     """A point that is off the real axis by a hundredth of theta's size."""
-    random = np.random.default_rng(0)
-    scale = max(float(jnp.sqrt(jnp.mean(jnp.abs(theta) ** 2))), 1e-3)
-    real, imaginary = 0.01 * scale * random.standard_normal((2, theta.size))
-    return theta + jnp.asarray(real + 1j * imaginary, jnp.promote_types(theta.dtype, jnp.complex64))
+    numbers, random = np.asarray(theta), np.random.default_rng(0)
+    scale = max(float(np.sqrt(np.mean(np.abs(numbers) ** 2))), 1e-3)
+    real, imaginary = 0.01 * scale * random.standard_normal((2, numbers.size))
+    return jax.device_put((numbers + real + 1j * imaginary).astype(jnp.promote_types(numbers.dtype, jnp.complex64)))

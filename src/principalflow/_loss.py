@@ -2,12 +2,14 @@
 
 import dis
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from principalflow import _checks
 
@@ -26,6 +28,26 @@ def check_value(value: Any, dtype: Any) -> None:
     )
     if not jnp.issubdtype(value.dtype, kind):
         raise ValueError(f"loss must return a {name} floating-point number at params of {dtype}, got {value.dtype}.")
+
+
+def of_batch(loss: Callable, params: PyTree, batch: PyTree, dtype: Any) -> Any:
+    """Returns the loss of a batch.
+
+    Where JAX refuses to mix types, as its convolutions do, the floating-point data are given in the parameters' type.
+    """
+    try:
+        return loss(params, batch)
+    except TypeError as error:
+        if not _is_raised_by_jax(error):
+            raise
+        try:
+            return loss(params, jax.tree.map(lambda x: x.astype(dtype) if _is_floating(x) else x, batch))
+        except Exception:  # it was something else
+            raise error from None
+
+
+def _is_floating(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 @contextmanager

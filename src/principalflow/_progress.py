@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress(total: int, shown: bool | None) -> Iterator[Callable[[int, str], None]]:
-    """Gives a function that is told how much of `total` is done, and a few words on how it stands.
+    """Gives a function to call with how much of `total` is done, and a few words on it.
 
     It writes to the error stream: always if `shown`, never if False, and for None where that is a terminal.
     """

@@ -91,11 +91,13 @@ def advance(
     """Takes `count` steps, fewer where a loss is not finite.
 
     The count is an argument, not a shape: however a run is cut into calls, the same code computes the same numbers.
-    With room for one step only, nothing is compiled but the gradient, which whatever else needs it has compiled too: of
-    a large network that saves minutes.
+    With room for one step only, nothing of the loss is compiled but the gradient, which whatever else needs it has
+    compiled too: of a large network that saves minutes. The optimiser then gets no objective.
     """
-    arguments = objective, optimizer, state, rates, batches, count, places
-    return _advance(*arguments) if len(rates) == 1 else _advance_compiled(*arguments)
+    if len(rates) > 1:
+        return _advance_compiled(objective, optimizer, state, rates, batches, count, places)
+    sampled = objective if batches is None else objective.batch(batches[0])
+    return _one_step(optimizer, state, rates, places, *sampled.value_and_gradient(state.theta))
 
 
 def _advance(
@@ -112,30 +114,49 @@ def _advance(
         return (log.taken < count) & ((log.taken == 0) | jnp.isfinite(log.losses[log.taken - 1]))
 
     def step(carry: tuple[State, Log]) -> tuple[State, Log]:
-        (theta, inner), log = carry
-        i, place = log.taken, log.taken % places
-        sampled = objective if batches is None else objective.batch(batches[i])
-        loss, gradient = sampled.value_and_gradient(theta)
-        loss = jnp.where(jnp.all(jnp.isfinite(theta)), loss, jnp.nan)
-        update, inner, rate = optimizer.update(sampled, gradient, inner, theta, rates[i])
-        log = Log(
-            i + 1,
-            log.losses.at[i].set(loss),
-            log.gradient_norms.at[i].set(jnp.linalg.norm(gradient)),
-            log.rates.at[i].set(rate),
-            log.thetas.at[place].set(jnp.where(jnp.isfinite(loss), theta, log.thetas[place])),
-        )
-        return State(theta + update.astype(theta.dtype), inner), log
+        state, log = carry
+        sampled = objective if batches is None else objective.batch(batches[log.taken])
+        loss, gradient = sampled.value_and_gradient(state.theta)
+        return _updated(sampled, optimizer, state, log, rates[log.taken], loss, gradient)
 
-    theta, at_once = state.theta, len(rates)
-    empty = Log(
+    loss = jax.eval_shape(objective.value, state.theta)
+    return lax.while_loop(unfinished, step, (state, _empty(state.theta, rates, places, loss.dtype)))
+
+
+@eqx.filter_jit
+def _one_step(
+    optimizer: Optimizer, state: State, rates: Array, places: int, loss: Array, gradient: Vector
+) -> tuple[State, Log]:
+    log = _empty(state.theta, rates, places, loss.dtype)
+    return _updated(None, optimizer, state, log, rates[0], loss, gradient)
+
+
+def _updated(
+    objective: Any, optimizer: Optimizer, state: State, log: Log, rate: Array, loss: Array, gradient: Vector
+) -> tuple[State, Log]:
+    """Returns the state after a step whose loss and gradient are known, and the log with what the step saw."""
+    theta, i, place = state.theta, log.taken, log.taken % len(log.thetas)
+    loss = jnp.where(jnp.all(jnp.isfinite(theta)), loss, jnp.nan)
+    update, inner, rate = optimizer.update(objective, gradient, state.optimizer, theta, rate)
+    log = Log(
+        i + 1,
+        log.losses.at[i].set(loss),
+        log.gradient_norms.at[i].set(jnp.linalg.norm(gradient)),
+        log.rates.at[i].set(rate),
+        log.thetas.at[place].set(jnp.where(jnp.isfinite(loss), theta, log.thetas[place])),
+    )
+    return State(theta + update.astype(theta.dtype), inner), log
+
+
+def _empty(theta: Vector, rates: Array, places: int, dtype: Any) -> Log:
+    """Returns a log with room for as many steps as there are rates, with losses of this dtype."""
+    return Log(
         jnp.zeros((), jnp.int32),
-        jnp.zeros(at_once, jax.eval_shape(objective.value, theta).dtype),
-        jnp.zeros(at_once, jnp.finfo(theta.dtype).dtype),
+        jnp.zeros(len(rates), dtype),
+        jnp.zeros(len(rates), jnp.finfo(theta.dtype).dtype),
         jnp.zeros_like(rates),
         jnp.zeros((places, theta.size), theta.dtype),
     )
-    return step((state, empty)) if at_once == 1 else lax.while_loop(unfinished, step, (state, empty))
 
 
 def _advance_together(*arguments: Any) -> tuple[State, Log]:
@@ -161,7 +182,7 @@ class Pace:
 
     @contextmanager
     def timed(self, steps: int) -> Iterator[None]:
-        """Measures a call that takes so many steps."""
+        """Measures a call that takes `steps` steps."""
         began = time.perf_counter()
         yield
         self._seconds_per_step = (time.perf_counter() - began) / steps

@@ -24,6 +24,9 @@ except ImportError:
 from principalflow import data, report, reproduce, runs, training
 from principalflow._checks import did_you_mean, renamed
 from principalflow._version import __version__
+from principalflow.status import Status
+
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +90,7 @@ def train(arguments: list[str]) -> int:
         _prepare(run.precision)
         where = out or Path("runs") / f"{Path(run.data).stem[:100]}-{run.model}-{run.optimizer}"
         statuses = training.run(run, where, say=_say)
-        return 0 if set(statuses.values()) <= {"done"} else 1
+        return 0 if set(statuses.values()) <= {Status.COMPLETED} else 1
 
     return _parsed("train", command, arguments)
 
@@ -133,7 +136,9 @@ def run_experiments(arguments: list[str]) -> int:
             return 0
         prepare = functools.partial(_prepare, "float64")
         prepare()
-        results = reproduce.run_all(ids, profile, out, seed, again, redraw, jobs, prepare, say=_say)
+        results = reproduce.run_all(
+            ids, profile, out, seed=seed, again=again, redraw=redraw, jobs=jobs, prepare=prepare, say=_say
+        )
         page = report.write_experiments(results, out / "report.html")
         asked = [item for item in results if item.profile == profile and (not ids or item.experiment.id in ids)]
         print(_claims_table(asked))
@@ -156,7 +161,7 @@ def make_report(arguments: list[str]) -> int:
         """
         found = _loaded(paths)
         with renamed(path="out"):
-            _say(f"The report is in {report.write(found, out, title).resolve()}.")
+            _say(f"The report is in {report.write(found, out, title=title).resolve()}.")
         return 0
 
     return _parsed("report", command, arguments)
@@ -173,7 +178,7 @@ def export(arguments: list[str]) -> int:
             to: The file to write, .parquet or .csv; or the log folder of TensorBoard.
             format: parquet, csv or tensorboard, where the name doesn't tell.
         """
-        _say(f"Written to {runs.export(path, to, format).resolve()}.")
+        _say(f"Written to {runs.export(path, to, format=format).resolve()}.")
         return 0
 
     return _parsed("export", command, arguments)

@@ -14,11 +14,12 @@ from principalflow import _checks, _steps
 from principalflow._progress import progress as progress_bar
 from principalflow._steps import AT_ONCE, Optimizer, Pace, State, gradient_descent
 from principalflow.objective import Objective, Vector, checked_theta
+from principalflow.status import Status
+
+__all__ = ["Descent", "Recorder", "descend"]
 
 # The iterates of one compiled call take at most so many bytes beside those that are kept.
 _BYTES_AT_ONCE = 2**26
-
-Status = Literal["completed", "diverged", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Descent:
         thetas: The iterates that were to be kept, all of them finite.
         steps: Their numbers; 0 is the start.
         losses: The loss at every step from the start on, also where the iterate wasn't kept.
-        status: "completed", "diverged" if it left the finite numbers before its last step, or "interrupted" (Ctrl-C).
+        status: How it ended, a `Status`: completed, diverged if it left the finite numbers before its last step, or
+            interrupted (Ctrl-C).
         message: The status in a sentence.
         records: What was recorded, in labelled columns with the `step` first; None if nothing was to be recorded.
     """
@@ -82,9 +84,10 @@ def descend(
         steps: How many steps to take.
         momentum: The momentum m, at least 0 and below 1.
         nesterov: Whether it is Nesterov's.
-        keep: Which iterates to keep: "all"; every so manieth, from the start on, for a number; or only the "last" one
-            that is finite. Losses are kept of all.
-        record: What to record along the way, a `Record`; None for nothing.
+        keep: Which iterates to keep: "all"; for a number n every n-th, from the start on; or only the "last" one that
+            is finite. Losses are kept of all.
+        record: What to record along the way, a `Record`; None for nothing. Its changes and predictions are those of a
+            step without momentum.
         progress: Whether a recorded run shows how far it is; None for where there is a terminal.
 
     Returns:
@@ -109,7 +112,9 @@ def descend(
     momentum, nesterov = _checks.fraction("momentum", momentum), _checks.flag("nesterov", nesterov)
     if nesterov and not momentum:
         raise ValueError("momentum must be above 0 where nesterov is True, got 0.")
-    if record is not None and (isinstance(record, type) or not hasattr(record, "start")):
+    if record is not None and (
+        isinstance(record, type) or not hasattr(record, "start") or not hasattr(record, "every")
+    ):
         given = _checks.shown(record)
         raise ValueError(f"record must be a principalflow.Record, such as Record(every=10), got {given}.")
     theta = checked_theta(objective, theta)
@@ -139,16 +144,16 @@ def _recorded(run: "_Run", record: Recorder, shown: bool | None) -> Descent:
         if not rows:
             raise
         if not run.diverged:  # the loss is finite, but its derivatives are not
-            ending = "diverged", f"diverged: at step {run.step - 1}, {error}"
+            ending = Status.DIVERGED, f"diverged: at step {run.step - 1}, {error}"
     except KeyboardInterrupt:
-        if not rows:
+        if not run.step:
             raise
-        ending = "interrupted", f"interrupted at step {run.step - 1} of {run.steps}"
+        ending = Status.INTERRUPTED, f"interrupted at step {run.step - 1} of {run.steps}"
     return run.descent(ending, pandas.DataFrame(rows))
 
 
 class _Kept:
-    """What is kept of a descent: every so manieth iterate, or the last one alone, and all losses."""
+    """What is kept of a descent: every n-th iterate, or the last one alone, and all losses."""
 
     def __init__(self, keep: Any, theta: Vector, steps: int):
         if isinstance(keep, str) and keep not in ("all", "last"):
@@ -222,10 +227,11 @@ class _Run:
         """Returns what it came to."""
         losses = np.concatenate(self.kept.losses)
         if self.diverged:
-            ending = "diverged", f"diverged: step {len(losses)} left the finite numbers"
+            ending = Status.DIVERGED, f"diverged: step {len(losses)} left the finite numbers"
         elif ending is None:
             first, last = np.real(losses[[0, -1]])
-            rose = f"; the loss rose from {first:.4g} to {last:.4g}" if last > first else ""
-            ending = "completed", f"completed {self.steps} steps{rose}"
+            rises = last > first and not np.iscomplexobj(losses)
+            rose = f"; the loss rose from {first:.4g} to {last:.4g}" if rises else ""
+            ending = Status.COMPLETED, f"completed {self.steps} steps{rose}"
         thetas, losses = jax.device_put((self.kept.thetas, losses))  # `jnp.asarray` would compile for each new shape
         return Descent(thetas, self.kept.steps, losses, *ending, records)

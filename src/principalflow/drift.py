@@ -9,17 +9,27 @@ from jaxtyping import Array
 
 from principalflow import _checks
 from principalflow._curvature import FINITE_DIFFERENCE_STEP, Curvature, checked_curvature
-from principalflow.flows import Flow, NegativeGradient, compare
-from principalflow.flows._flow import as_flow
+from principalflow.flows import Flow, NegativeGradient, as_flow, compare
 from principalflow.objective import Objective, Vector, checked_theta
+from principalflow.status import Status
+
+__all__ = ["DriftWarning", "MomentumDrift", "estimate", "global_drift", "momentum", "per_iteration"]
 
 
 class DriftWarning(UserWarning):
-    """A flow or descent ended early, so that a drift is not known and is given as NaN."""
+    """A flow or descent ended early, so that a drift is not known and is given as NaN.
+
+    Attributes:
+        status: How it ended.
+    """
+
+    def __init__(self, text: str, status: Status):
+        super().__init__(text)
+        self.status = status
 
 
 def per_iteration(
-    objective: Objective, theta: _checks.Numbers, h: float, flow: Flow | None = None, rtol: float = 1e-5
+    objective: Objective, theta: _checks.Numbers, h: float, *, flow: Flow | None = None, rtol: float = 1e-5
 ) -> float:
     r"""Returns the drift of one step of descent, $\|\theta - h g - \theta(h)\|$ with the flow started at $\theta$.
 
@@ -52,6 +62,7 @@ def global_drift(
     theta: _checks.Numbers,
     h: float,
     steps: int,
+    *,
     flow: Flow | None = None,
     rtol: float = 1e-5,
 ) -> np.ndarray:
@@ -85,15 +96,18 @@ def _accumulated(
 ) -> np.ndarray:
     followed = NegativeGradient() if flow is None else as_flow(flow)
     table = compare(objective, theta, h, steps, [followed], rtol=rtol, kinds=["global"])
+    if len(table) < steps:  # what `compare` has after Ctrl-C
+        raise KeyboardInterrupt
     drift = np.asarray(table["error"])
     if np.any(np.isnan(drift)):
         first = int(np.argmax(np.isnan(drift)))
-        why = np.asarray(table["status"])[first]
-        warnings.warn(f"the drift from step {first + 1} on is not known: {why}.", DriftWarning, stacklevel=3)
+        status, why = table[["status", "message"]].iloc[first]
+        text = f"the drift from step {first + 1} on is not known: {why}."
+        warnings.warn(DriftWarning(text, Status(status)), stacklevel=3)
     return drift
 
 
-def estimate(objective: Objective, theta: _checks.Numbers, h: float, curvature: Curvature = "hvp") -> float:
+def estimate(objective: Objective, theta: _checks.Numbers, h: float, *, curvature: Curvature = "hvp") -> float:
     r"""Returns the estimate $\frac{h^2}2 \|Hg\|$ of the drift of one step against the negative gradient flow.
 
     It is the leading term of the drift: the error is $O(h^3)$ (paper, theorem 6.1; erratum 12).
@@ -116,7 +130,7 @@ def estimate(objective: Objective, theta: _checks.Numbers, h: float, curvature: 
         >>> round(pf.drift.estimate(pf.functions.quadratic([[2.0]]), [1.0], h=0.1), 12)
         0.02
     """
-    h = _checks.rate("h", h)
+    h, theta = _checks.rate("h", h), checked_theta(objective, theta)
     gradient = _gradient(objective, theta)
     return h**2 / 2 * float(jnp.linalg.norm(_curvature_times_gradient(objective, theta, gradient, curvature)))
 
@@ -144,7 +158,8 @@ def momentum(
     theta: _checks.Numbers,
     velocity: _checks.Numbers,
     h: float,
-    decay: float,
+    momentum: float,
+    *,
     curvature: Curvature = "hvp",
 ) -> MomentumDrift:
     r"""Returns the drift of one step with momentum against the flow $\dot\theta = -\frac1{1-m}\nabla E$ (section A.10).
@@ -157,25 +172,25 @@ def momentum(
         theta: $\theta_{t-1}$.
         velocity: $v_{t-1}$, zero at the start of a run.
         h: The learning rate.
-        decay: The momentum m, from 0 up to 1.
+        momentum: The momentum m, from 0 up to 1.
         curvature: As for `estimate`.
 
     Returns:
         A `MomentumDrift`.
 
     Raises:
-        ValueError: For an h not above 0, a decay outside [0, 1), or a bad theta or velocity.
+        ValueError: For an h not above 0, a momentum outside [0, 1), or a bad theta or velocity.
 
     Example:
         >>> import principalflow as pf
         >>> bowl = pf.functions.quadratic([[2.0]])
-        >>> drift = pf.drift.momentum(bowl, [1.0], [-2.0], h=0.1, decay=0.9)  # v has settled at -h g / (1 - m)
+        >>> drift = pf.drift.momentum(bowl, [1.0], [-2.0], h=0.1, momentum=0.9)  # v has settled at -h g / (1 - m)
         >>> drift.curvature.round(9)
         Array([2.], dtype=float64)
         >>> bool(abs(drift.alignment[0]) < 1e-15)
         True
     """
-    h, m = _checks.rate("h", h), _checks.fraction("decay", decay)
+    h, m, theta = _checks.rate("h", h), _checks.fraction("momentum", momentum), checked_theta(objective, theta)
     gradient = _gradient(objective, theta)
     Hg = _curvature_times_gradient(objective, theta, gradient, curvature)
     velocity = objective.flat("velocity", velocity)
@@ -184,18 +199,15 @@ def momentum(
 
 
 def _gradient(objective: Objective, theta: _checks.Numbers) -> Vector:
-    theta = checked_theta(objective, theta)
     gradient = objective.gradient(theta)
     _checks.finite("the gradient at theta", gradient)
     return gradient
 
 
-def _curvature_times_gradient(
-    objective: Objective, theta: _checks.Numbers, gradient: Vector, curvature: Curvature
-) -> Array:
+def _curvature_times_gradient(objective: Objective, theta: Vector, gradient: Vector, curvature: Curvature) -> Array:
     if checked_curvature(curvature) == "hvp":
         return objective.hvp(theta, gradient)
     length = jnp.linalg.norm(gradient)
     epsilon = FINITE_DIFFERENCE_STEP / jnp.where(length > 0, length, 1)
-    ahead = objective.gradient(objective.flat("theta", theta) + epsilon * gradient)
+    ahead = objective.gradient(theta + epsilon * gradient)
     return (ahead - gradient) / epsilon

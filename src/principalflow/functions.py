@@ -9,6 +9,8 @@ from principalflow import _checks
 from principalflow._compiled import Programs
 from principalflow.objective import Objective, Vector
 
+__all__ = ["banana", "cosine_valley", "quadratic"]
+
 
 def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective:
     r"""Returns $E(\theta) = \frac12 \theta^T A \theta + b^T \theta$, whose Hessian is $A$ (paper, section 3).

@@ -18,8 +18,10 @@ from principalflow import _checks
 from principalflow._compiled import compiled
 from principalflow.objective import Block, Objective, Vector, as_objective, checked_theta
 
+__all__ = ["Landscape", "Plane", "evaluate", "random", "through"]
+
 _MARGIN = 0.2  # beyond the outermost points, of their extent
-_TOGETHER = 8  # points of the grid that are evaluated at once
+_AT_ONCE = 8  # points of the grid that are evaluated at once
 
 
 class Plane(NamedTuple):
@@ -57,7 +59,7 @@ class Landscape(NamedTuple):
     losses: np.ndarray
 
 
-def random(objective: Objective, theta: _checks.Numbers | None = None, dimensions: int = 2, seed: int = 0) -> Plane:
+def random(objective: Objective, theta: _checks.Numbers | None = None, *, dimensions: int = 2, seed: int = 0) -> Plane:
     r"""Returns a plane of random directions, each scaled filter by filter as the parameters are (Li et al. 2018).
 
     A direction is normal, and then $d_f \leftarrow d_f \|\theta_f\| / \|d_f\|$ for every filter $f$: what leads to one
@@ -97,7 +99,7 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, dimension
     return Plane(theta, directions, np.zeros((0, dimensions)), 1.0)
 
 
-def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dimensions: int = 2) -> Plane:
+def through(thetas: _checks.Numbers, *, origin: _checks.Numbers | None = None, dimensions: int = 2) -> Plane:
     r"""Returns the plane nearest to several parameters, such as solutions or the iterates of a run.
 
     Its directions are the first right singular vectors of $\theta_i - \theta$, so orthonormal, and the first is the
@@ -145,7 +147,7 @@ def through(thetas: _checks.Numbers, origin: _checks.Numbers | None = None, dime
 
 
 def evaluate(
-    objective: Objective, plane: Plane, reach: float | None = None, points: int = 41, together: int = _TOGETHER
+    objective: Objective, plane: Plane, *, reach: float | None = None, points: int = 41, at_once: int = _AT_ONCE
 ) -> Landscape:
     """Returns the loss over a grid of a line or plane.
 
@@ -156,14 +158,14 @@ def evaluate(
             the points and a fifth beyond.
         points: How many coordinates along each direction; from -reach to reach, an odd number has the origin among
             them.
-        together: How many points of the grid are evaluated at once; more take more memory.
+        at_once: How many points of the grid are evaluated at once; more take more memory.
 
     Returns:
         The `Landscape`; `principalflow.plot.landscape` draws it.
 
     Raises:
         ValueError: For a plane of other parameters or one that isn't finite, a reach not above 0, points below 2 or
-            more than there is memory for, or together below 1.
+            more than there is memory for, or at_once below 1.
 
     Example:
         >>> import principalflow as pf
@@ -178,14 +180,14 @@ def evaluate(
         raise ValueError(f"plane must be one of principalflow.landscape.random or through, got {given}.")
     plane = _checked(plane, objective)
     origin = plane.origin
-    points, together = _checks.whole("points", points, least=2), _checks.whole("together", together, least=1)
+    points, at_once = _checks.whole("points", points, least=2), _checks.whole("at_once", at_once, least=1)
     count = points**plane.dimensions
     # The grid is held twice, with the losses.
     _checks.fits("points", count * (2 * plane.dimensions + 1) * 8, f"a grid of {count} points", on_host=True)
     axes = tuple(np.linspace(*ends, points) for ends in _ends(plane, reach))
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     losses = _losses(
-        objective, origin, plane.directions, jnp.asarray(grid.reshape(-1, len(axes)), origin.dtype), together
+        objective, origin, plane.directions, jnp.asarray(grid.reshape(-1, len(axes)), origin.dtype), at_once
     )
     return Landscape(plane, axes, np.asarray(losses).reshape(grid.shape[:-1]))
 
@@ -233,9 +235,9 @@ def _ends(plane: Plane, reach: float | None) -> list[tuple[float, float]]:
 
 @compiled
 def _losses(
-    objective: Objective, origin: Vector, directions: Block, grid: Inexact[Array, "n d"], together: int
+    objective: Objective, origin: Vector, directions: Block, grid: Inexact[Array, "n d"], at_once: int
 ) -> Inexact[Array, " n"]:
-    return lax.map(lambda c: objective.value(origin + directions @ c), grid, batch_size=together)
+    return lax.map(lambda c: objective.value(origin + directions @ c), grid, batch_size=at_once)
 
 
 def _scaled(objective: Objective, direction: Vector, theta: Vector) -> Vector:

@@ -14,6 +14,8 @@ from principalflow import _checks, _derivatives, _loss, _pytrees
 from principalflow._compiled import Programs, hashable
 from principalflow._derivatives import Block, Vector
 
+__all__ = ["Objective", "as_objective", "checked_theta", "flattened"]
+
 
 class Objective(eqx.Module):
     r"""A loss $E(\theta)$ and its derivatives at flat parameters.
@@ -72,6 +74,7 @@ class Objective(eqx.Module):
         loss: Callable,
         params: PyTree,
         data: PyTree = None,
+        *,
         chunk: int | None = None,
         holomorphic: bool = False,
     ):
@@ -335,7 +338,7 @@ class Objective(eqx.Module):
         params = self.unravel(theta)
         at = "complex params" if jnp.iscomplexobj(theta) else "params" if batch is None else "params and data"
         with _loss.evaluated("loss", at):
-            value = self._loss(params) if batch is None else self._loss(params, batch)
+            value = self._loss(params) if batch is None else _loss.of_batch(self._loss, params, batch, theta.dtype)
         if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(value):
             raise ValueError("The loss returns a real number at complex parameters, so it has no derivative there.")
         return value
@@ -354,7 +357,7 @@ def as_objective(value: Any) -> Objective:
     return value
 
 
-def checked_theta(objective: Objective, theta: _checks.Numbers | PyTree, half: bool = True) -> Vector:
+def checked_theta(objective: Objective, theta: _checks.Numbers | PyTree, *, half: bool = True) -> Vector:
     """Returns `theta` as a flat array if the objective takes it and it is finite, or raises a ValueError.
 
     It may have the structure of the parameters that the objective was made with. If `half` is False, half precision is

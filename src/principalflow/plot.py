@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+__all__ = ["errors", "landscape", "stability", "trajectories", "typical"]
+
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black is kept for descent.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 _MARKERS = "osDv^<>"
@@ -31,6 +33,7 @@ def trajectories(
     objective: Objective,
     paths: Mapping[str, ArrayLike],
     descent: ArrayLike | None = None,
+    *,
     ax: "Axes | None" = None,
     colours: Mapping[str, str] | None = None,
 ) -> "Axes":
@@ -83,6 +86,7 @@ def trajectories(
 
 def errors(
     table: Any,
+    *,
     kind: Literal["local", "global"] = "global",
     relative: bool = False,
     ax: "Axes | None" = None,
@@ -127,7 +131,7 @@ def errors(
     return ax
 
 
-def landscape(found: Landscape, surface: bool = False, ax: "Axes | None" = None) -> "Axes":
+def landscape(found: Landscape, *, surface: bool = False, ax: "Axes | None" = None) -> "Axes":
     """Draws the loss over a line, or over a plane as contours or as a surface.
 
     The points that the plane was led through are drawn as dots, joined in their order where there are more than three;
@@ -226,7 +230,7 @@ def stability(records: Any) -> "Figure":
     eigenvalues.plot(steps, 1 / h, color="black", linestyle=":", linewidth=1, label="$1/h$")
     eigenvalues.set_title("largest eigenvalues of the Hessian")
     coefficients.axhline(0, color="black", linewidth=0.5)
-    coefficients.set_yscale("symlog", linthresh=_typical(columns["coefficient_0_real"]))
+    coefficients.set_yscale("symlog", linthresh=typical(columns["coefficient_0_real"]))
     coefficients.set_title("stability coefficients, real part")
 
     measured = columns["next_projection_0"]
@@ -234,8 +238,8 @@ def stability(records: Any) -> "Figure":
         style = {"color": _COLOURS[index], "marker": _MARKERS[index], "linestyle": "", "markersize": 3}
         prediction.plot(measured, columns[f"next_projection_0_{flow}"], **style, label=label)
     prediction.axline((0, 0), slope=1, color="black", linewidth=0.8, label="exact")
-    prediction.set_xscale("symlog", linthresh=_typical(measured))
-    prediction.set_yscale("symlog", linthresh=_typical(measured))
+    prediction.set_xscale("symlog", linthresh=typical(measured))
+    prediction.set_yscale("symlog", linthresh=typical(measured))
     prediction.set_title(r"$\nabla E^T u_0$ after a step, predicted and measured")
     prediction.set_xlabel("measured")
     prediction.set_ylabel("predicted")
@@ -260,7 +264,7 @@ def stability(records: Any) -> "Figure":
     return figure
 
 
-def _typical(values: np.ndarray) -> float:
+def typical(values: np.ndarray) -> float:
     """The power of ten at the median size, below which an axis is straight: few large values then hide no others."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     return 10.0 ** np.ceil(np.log10(np.median(sizes))) if sizes.size else 1.0

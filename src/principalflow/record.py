@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from principalflow import _checks, drift, stability
-from principalflow.flows import IGR, Flow, NegativeGradient, Principal
-from principalflow.flows._flow import as_flow
+from principalflow.flows import Flow, as_flow
 from principalflow.objective import Objective, Vector, as_objective
-from principalflow.spectrum._block import Eigenpairs
-from principalflow.spectrum._trail import Trail
+from principalflow.spectrum import Eigenpairs, Trail
+
+__all__ = ["Record", "Recording", "Row", "WarmStart", "row_of"]
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
     r"""What `descend` records, and how often; each record starts at the eigenpairs of the one before.
 
@@ -33,8 +33,11 @@ class Record:
     - `drift_estimate`, $\frac{h^2}2\|Hg\|$, and `drift`, measured against `flow` where one is given;
     - `products`, the Hessian products spent, and `converged`, whether all eigenpairs are within the tolerance.
 
+    Changes and predictions are those of a step down the gradient at the rate, also where the run takes another, as with
+    momentum.
+
     Args:
-        every: Record every so many steps, from the start on.
+        every: Record every `every` steps, from the start on.
         k: How many directions; all, where there are fewer.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
         flow: The flow to measure the drift of each recorded step against: an integration each.
@@ -108,7 +111,7 @@ class Recording(WarmStart):
         next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)
         row = row_of(h, measured, float(next_loss), next_gradient)
         if self._record.flow is not None:
-            row["drift"] = drift.per_iteration(self._objective, theta, h, self._record.flow)
+            row["drift"] = drift.per_iteration(self._objective, theta, h, flow=self._record.flow)
         return row
 
 
@@ -128,10 +131,9 @@ def row_of(h: float, m: stability.Measured, next_loss: float, next_gradient: Any
         "products": m.eigenpairs.products,
         "converged": m.eigenpairs.converged,
     }
-    flows = {"ngf": NegativeGradient(), "igr": IGR(h), "pf": Principal(h)}
-    predicted = {
-        name: stability.predict_projection(flow, eigenvalues, m.projections, h).real for name, flow in flows.items()
-    }
+    z = h * eigenvalues
+    with np.errstate(over="ignore"):  # in the closed forms of `predict_projection` after one step
+        growth = {"ngf": np.exp(-z), "igr": np.exp(-z * (1 + z / 2)), "pf": 1 - z}
     by_direction = {
         "eigenvalue_{}": eigenvalues,
         "residual_{}": m.eigenpairs.residuals,
@@ -141,8 +143,8 @@ def row_of(h: float, m: stability.Measured, next_loss: float, next_gradient: Any
         "regime_{}": s["regimes"],
         "loss_change_{}_continuous": s["loss_change"].continuous,
         "loss_change_{}_discrete": s["loss_change"].discrete,
-        "next_projection_{}": m.signs * stability.products(m.eigenpairs.vectors, next_gradient),
-        **{f"next_projection_{{}}_{name}": values for name, values in predicted.items()},
+        "next_projection_{}": m.signs * stability.overlaps(m.eigenpairs.vectors, next_gradient),
+        **{f"next_projection_{{}}_{name}": factor * m.projections for name, factor in growth.items()},
     }
     for label, values in by_direction.items():
         row |= {label.format(i): value for i, value in enumerate(np.asarray(values).tolist())}

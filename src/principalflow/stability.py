@@ -9,13 +9,24 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.flows import FlippedDirection, SpectralFlow
-from principalflow.flows._flow import as_flow
-from principalflow.flows._logarithm import phi
+from principalflow.flows import FlippedDirection, SpectralFlow, as_flow, phi
 from principalflow.objective import Objective, Vector, checked_theta
-from principalflow.spectrum._block import Eigenpairs
-from principalflow.spectrum._eigenpairs import eigenpairs_and_product
-from principalflow.spectrum._hessian import Hessian
+from principalflow.spectrum import Eigenpairs, eigenpairs_and_gradient
+
+__all__ = [
+    "CriticalPoint",
+    "LossChange",
+    "Measured",
+    "Stability",
+    "analyse",
+    "critical_point",
+    "formulas",
+    "measure",
+    "overlaps",
+    "predict_projection",
+    "progress_ratio",
+    "relative_progress",
+]
 
 Regime = Literal["real stable", "complex stable", "unstable"]
 
@@ -76,6 +87,7 @@ def analyse(
     objective: Objective,
     theta: _checks.Numbers,
     h: float,
+    *,
     k: int = 4,
     guess: "Stability | Eigenpairs | Array | None" = None,
     tol: float = 1e-3,
@@ -142,40 +154,40 @@ class Measured:
     @classmethod
     def of(cls, loss: float, gradient: Any, Hg: Any, eigenpairs: Eigenpairs, eps: float) -> "Measured":
         """Takes the numbers, with signs for the eigenvectors such that no projection is negative."""
-        overlaps = products(eigenpairs.vectors, gradient)
-        projections, signs = np.abs(overlaps), np.where(overlaps < 0, -1.0, 1.0)
+        signed = overlaps(eigenpairs.vectors, gradient)
+        projections, signs = np.abs(signed), np.where(signed < 0, -1.0, 1.0)
         squares = float(gradient @ gradient), float(gradient @ Hg), float(Hg @ Hg)
         return cls(loss, gradient, eigenpairs, projections, signs, *squares[:2], math.sqrt(squares[2]), eps)
 
 
-def products(vectors: Any, v: Any) -> np.ndarray:
+def overlaps(vectors: Any, v: Any) -> np.ndarray:
     """Returns the inner product of v with each column, as NumPy's numbers whatever made them."""
     return np.array((vectors.T @ v).tolist())
 
 
 def measure(objective: Objective, theta: _checks.Numbers, k: int, guess: Any, tol: float) -> Measured:
     """Returns what the stability at `theta` follows from, at whatever learning rate."""
-    hessian = Hessian(objective, theta)
-    loss, gradient = objective.value(hessian.theta), hessian.gradient
+    theta = checked_theta(objective, theta, half=False)
+    loss = objective.value(theta)
     _checks.finite("the loss at theta", loss)
-    _checks.finite("the gradient at theta", gradient)
-    eigenpairs, Hg = eigenpairs_and_product(hessian, min(k, hessian.size), guess, tol, also=gradient)
+    eigenpairs, gradient, Hg = eigenpairs_and_gradient(objective, theta, min(k, theta.size), guess=guess, tol=tol)
     return Measured.of(float(loss), gradient, Hg, eigenpairs, float(jnp.finfo(gradient.dtype).eps))
 
 
 def formulas(h: float, m: Measured) -> dict[str, Any]:
     """Returns those attributes of a `Stability` that are formulas in h and the numbers that were measured."""
-    eigenvalues = m.eigenpairs.values
+    eigenvalues, rest, mean = m.eigenpairs.values, *_rest(m)
+    alpha = np.asarray(phi(h * np.append(eigenvalues, mean), "continuous"))
     return dict(
-        coefficients=_alpha(h, eigenvalues) * m.projections,
+        coefficients=alpha[:-1] * m.projections,
         regimes=tuple(_regime(h * value) for value in eigenvalues),
-        loss_change=_loss_change(h, eigenvalues, m.projections, m.gradient_square, m.gradient_curvature),
+        loss_change=_loss_change(h, m, rest, np.real(alpha)),
         drift=h * h / 2 * m.product_norm,
     )
 
 
 def predict_projection(
-    flow: SpectralFlow, lam: _checks.Numbers, projection: _checks.Numbers, time: float
+    flow: SpectralFlow, lambdas: _checks.Numbers, projection: _checks.Numbers, time: float
 ) -> Inexact[Array, "..."]:
     r"""Returns the flow's prediction of $\nabla E^T u$ after `time` (paper, section 4.1).
 
@@ -185,7 +197,7 @@ def predict_projection(
 
     Args:
         flow: A flow with a coefficient for every eigenvalue: `NegativeGradient()`, `IGR(h)`, `Principal(h)` and so on.
-        lam: The eigenvalue, or several.
+        lambdas: The eigenvalue, or several.
         projection: $\nabla E^T u$ at the start, for each.
         time: How long; h for one step of descent.
 
@@ -204,11 +216,13 @@ def predict_projection(
         Array([0.082], dtype=float64)
     """
     as_flow(flow, SpectralFlow)
-    lam, projection = _checks.finite_numbers("lam", lam), _checks.finite_numbers("projection", projection)
-    if lam.shape != projection.shape and lam.ndim and projection.ndim:
-        raise ValueError(f"lam and projection must have the same shape, got {lam.shape} and {projection.shape}.")
+    lambdas, projection = _checks.finite_numbers("lambdas", lambdas), _checks.finite_numbers("projection", projection)
+    if lambdas.shape != projection.shape and lambdas.ndim and projection.ndim:
+        raise ValueError(
+            f"lambdas and projection must have the same shape, got {lambdas.shape} and {projection.shape}."
+        )
     time = _checks.non_negative("time", time)
-    predicted = projection * jnp.exp(flow.jacobian_eigenvalues(lam) * time)
+    predicted = projection * jnp.exp(flow.jacobian_eigenvalues(lambdas) * time)
     predicted = jnp.where(jnp.isnan(predicted), jnp.inf, predicted)  # a complex infinity
     return jnp.where((projection == 0) | (time == 0), projection, predicted)
 
@@ -236,7 +250,7 @@ class CriticalPoint:
 
 
 def critical_point(
-    flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbers, tol: float | None = None
+    flow: SpectralFlow | FlippedDirection, lambdas: _checks.Numbers, *, tol: float | None = None
 ) -> CriticalPoint:
     r"""Returns whether `flow` is drawn to a critical point, and along which directions (paper, section 3.2).
 
@@ -316,10 +330,6 @@ def relative_progress(objective: Objective, theta: _checks.Numbers, h: float) ->
     return progress_ratio(h, float(loss), next_loss, float(gradient @ gradient), float(jnp.finfo(theta.dtype).eps))
 
 
-def _alpha(h: float, eigenvalues: np.ndarray) -> np.ndarray:
-    return np.asarray(phi(jnp.asarray(h * eigenvalues), "continuous"))
-
-
 def _regime(z: float) -> Regime:
     if z < 1:
         return "real stable"
@@ -327,12 +337,18 @@ def _regime(z: float) -> Regime:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges passes through the largest numbers
-def _loss_change(h: float, eigenvalues: np.ndarray, projections: np.ndarray, g_g: float, g_Hg: float) -> LossChange:
-    squares = projections**2
-    # What the gradient has beyond the k directions, and its mean curvature there, which must be the k-th at most.
-    rest = max(g_g - squares.sum(), 0.0)
-    mean = min((g_Hg - np.sum(eigenvalues * squares)) / rest, eigenvalues[-1]) if rest > 0 else 0.0
-    alpha = np.real(_alpha(h, np.append(eigenvalues, mean)))
+def _rest(m: Measured) -> tuple[float, float]:
+    """Returns the square of the gradient beyond the k directions, and its mean curvature there, the k-th at most."""
+    squares, eigenvalues = m.projections**2, m.eigenpairs.values
+    rest = max(m.gradient_square - squares.sum(), 0.0)
+    along = m.gradient_curvature - np.sum(eigenvalues * squares)
+    return rest, min(along / rest, eigenvalues[-1]) if rest > 0 else 0.0
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _loss_change(h: float, m: Measured, rest: float, alpha: np.ndarray) -> LossChange:
+    squares, eigenvalues = m.projections**2, m.eigenpairs.values
+    g_g, g_Hg = m.gradient_square, m.gradient_curvature
     continuous, discrete = h * alpha[:-1] * squares, -h * (1 - h * eigenvalues / 2) * squares
     total_continuous = float(continuous.sum() + h * alpha[-1] * rest)
     return LossChange(continuous, discrete, total_continuous, -h * g_g + h * h / 2 * g_Hg)

@@ -2,13 +2,18 @@
 
 from enum import StrEnum
 
+__all__ = ["Status"]
+
 
 class Status(StrEnum):
-    """How a computation ended. Each is its own word, so `status == "completed"` works too; a `message` says more.
+    """How a computation stands or ended. Each is its own word, so `status == "completed"` works too.
+
+    Results have a `status` for programs, and a `message` for people: what happened here, and what to try.
 
     Attributes:
+        RUNNING: It has not ended yet.
         COMPLETED: It did what was asked.
-        INEXACT: It came to its end, but something on the way was known less exactly than was asked.
+        INEXACT: It came to its end, but something is known less exactly than was asked.
         STUCK: The step size fell to nothing, as at a jump of the field.
         MAX_STEPS: It gave up after as many steps as it was allowed.
         DIVERGED: The numbers left the range of what can be computed with.
@@ -21,6 +26,7 @@ class Status(StrEnum):
         True
     """
 
+    RUNNING = "running"
     COMPLETED = "completed"
     INEXACT = "inexact"
     STUCK = "stuck"

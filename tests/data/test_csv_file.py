@@ -186,4 +186,4 @@ def test_a_delimiter_that_is_no_character_is_named(write, delimiter):
 @pytest.mark.parametrize("label", [5, b"kind", ["kind"], np.ones(2), "kind\0"])
 def test_a_label_of_another_type_is_named(write, label):
     with pytest.raises(ValueError, match=r"^label must be a column of"):
-        data.csv(write("a,b,kind\n" + rows(*"xyxyxy")), label)
+        data.csv(write("a,b,kind\n" + rows(*"xyxyxy")), label=label)

@@ -1,5 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 
 import principalflow as pf
@@ -61,7 +62,8 @@ def test_where_descent_diverges_the_rows_say_so():
     flows = {"ngf": pf.flows.NegativeGradient(), "bea": pf.flows.BackwardError(0.05, order=3)}
     table = pf.compare(pf.functions.banana(), START, 0.05, 12, flows)
     late = table[table["step"] == 12]
-    assert set(late["status"]) == {"descent diverged"}
+    assert set(late["status"]) == {"diverged"}
+    assert set(late["message"]) == {"descent diverged"}
     assert np.all(np.isnan(late["error"]))
 
 
@@ -115,4 +117,14 @@ def test_where_descent_does_not_move_the_missing_relative_error_is_explained():
     table = pf.compare(pf.functions.banana(), [1.0, 1.0], H, 1, pf.flows.IGR(H))
     assert list(table["error"]) == [0.0, 0.0]
     assert np.all(np.isnan(table["relative_error"]))
-    assert set(table["status"]) == {"descent doesn't move"}
+    assert set(table["status"]) == {"completed"}
+    assert table["message"].str.startswith("descent doesn't move").all()
+
+
+def test_the_parameters_that_the_objective_was_made_with_will_do():
+    params = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(0.5)}
+    objective = pf.Objective(lambda p: jnp.sum(p["a"] ** 2) + p["b"] ** 4, params)
+    tables = [
+        pf.compare(objective, theta, 0.1, 1, [pf.flows.NegativeGradient()]) for theta in (params, objective.theta)
+    ]
+    pandas.testing.assert_frame_equal(*tables)

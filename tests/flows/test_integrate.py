@@ -341,3 +341,40 @@ def test_a_field_whose_error_is_nan_is_called_inexact():
 def test_a_field_where_theta_is_not_finite_is_refused(flow):
     with pytest.raises(ValueError, match="theta must be finite, but 1 of its 2 entries are not"):
         flow.field(pf.functions.banana(), [jnp.nan, 1.0])
+
+
+def test_a_trial_beyond_the_range_of_numbers_does_not_make_the_solution_inexact():
+    objective = pf.Objective(lambda t: jnp.sum(-5 * t**2 + 0.01 * jnp.exp(t**2)), jnp.array([0.1]))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, time=20.0)
+    assert solution.status is pf.Status.COMPLETED
+
+
+def test_a_parameter_that_stays_zero_needs_no_absolute_tolerance():
+    objective = pf.Objective(lambda t: t[0] ** 2, jnp.array([1.0, 0.0]))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, time=1.0, atol=0.0)
+    np.testing.assert_allclose(solution.thetas[-1], [np.exp(-2.0), 0.0], rtol=1e-5)
+
+
+def test_the_start_costs_no_evaluation():
+    bowl, flow = pf.functions.quadratic([[1.0]]), pf.flows.NegativeGradient()
+    with_start, without = (
+        pf.integrate(flow, bowl, [1.0], time=1.0, solver="dopri8", saves=saves) for saves in (None, [1.0])
+    )
+    assert with_start.evaluations == without.evaluations
+
+
+def test_states_between_the_steps_of_dopri8_are_as_exact_as_its_steps():
+    bowl = pf.functions.quadratic([[2.0, 0.5], [0.5, 1.0]])
+    solution = pf.integrate(pf.flows.NegativeGradient(), bowl, [1.0, -1.0], time=3.0, rtol=1e-11, atol=1e-13, saves=200)
+    exact = pf.flows.solve_quadratic(
+        pf.flows.NegativeGradient(), [[2.0, 0.5], [0.5, 1.0]], [0, 0], [1.0, -1.0], solution.times
+    )
+    assert solution.steps < 100
+    np.testing.assert_allclose(solution.thetas, exact, atol=1e-10)
+
+
+def test_a_field_that_is_finite_but_too_large_diverges():
+    objective = pf.Objective(lambda t: jnp.sum(1e100 * t), jnp.array([1.0]))
+    solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, time=1.0)
+    assert solution.status is pf.Status.DIVERGED
+    assert "too large" in solution.message

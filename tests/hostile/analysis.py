@@ -63,6 +63,19 @@ ANALYSIS = [
         ),
     ),
     Call(
+        "spectrum.eigenpairs_and_gradient",
+        pf.spectrum.eigenpairs_and_gradient,
+        dict(AT, k=1, guess=None, tol=1e-3),
+        dict(PLACE, k=NUMBERS, guess=(*BLOCKS, *GUESSES), tol=NUMBERS),
+    ),
+    Call(
+        "spectrum.sharpness",
+        lambda **given: [value for value in pf.spectrum.sharpness(**given) if not np.isnan(value)],
+        dict(objective=CUBIC, thetas=[THETA], tol=1e-2),
+        dict(objective=OBJECTIVES, thetas=[[vector] for vector in VECTORS], tol=NUMBERS),
+        ("theta",),
+    ),
+    Call(
         "spectrum.block_eigenpairs",
         pf.spectrum.block_eigenpairs,
         dict(product=lambda V: 2 * V, guess=np.eye(3), k=1, tol=1e-3, which="largest", cover=None, max_products=100),
@@ -120,8 +133,8 @@ ANALYSIS = [
     Call(
         "stability.predict_projection",
         pf.stability.predict_projection,
-        dict(flow=pf.flows.IGR(0.1), lam=THETA, projection=THETA, time=0.1),
-        dict(flow=FLOWS, lam=VECTORS, projection=VECTORS, time=NUMBERS),
+        dict(flow=pf.flows.IGR(0.1), lambdas=THETA, projection=THETA, time=0.1),
+        dict(flow=FLOWS, lambdas=VECTORS, projection=VECTORS, time=NUMBERS),
         is_formula=True,
     ),
     Call(
@@ -159,8 +172,8 @@ ANALYSIS = [
     Call(
         "drift.momentum",
         pf.drift.momentum,
-        dict(AT, velocity=THETA, h=0.1, decay=0.9, curvature="hvp"),
-        dict(PLACE, velocity=VECTORS, h=NUMBERS, decay=NUMBERS, curvature=(*WORDS, "finite_difference")),
+        dict(AT, velocity=THETA, h=0.1, momentum=0.9, curvature="hvp"),
+        dict(PLACE, velocity=VECTORS, h=NUMBERS, momentum=NUMBERS, curvature=(*WORDS, "finite_difference")),
     ),
     Call(
         "landscape.random",
@@ -177,8 +190,8 @@ ANALYSIS = [
     Call(
         "landscape.evaluate",
         pf.landscape.evaluate,
-        dict(objective=CUBIC, plane=PLANE, reach=None, points=3, together=8),
-        dict(objective=OBJECTIVES, plane=_PLANES, reach=NUMBERS, points=NUMBERS, together=NUMBERS),
+        dict(objective=CUBIC, plane=PLANE, reach=None, points=3, at_once=8),
+        dict(objective=OBJECTIVES, plane=_PLANES, reach=NUMBERS, points=NUMBERS, at_once=NUMBERS),
         is_formula=True,
     ),
 ]

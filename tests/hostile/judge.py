@@ -72,12 +72,12 @@ def _is_own(error: BaseException) -> bool:
 def is_marked(result: Any) -> bool:
     """Whether a result, or one within it, says that it is not what was asked for."""
     if isinstance(result, Mapping) or hasattr(result, "columns"):
-        statuses = result.get("status", ())
-        return "events" in result or any(status != "completed" for status in statuses)
+        statuses, messages = result.get("status", ()), result.get("message", ())
+        return "events" in result or any(status != "completed" for status in statuses) or any(messages)
     if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
         return any(map(is_marked, result))
     converged, diverged = getattr(result, "converged", True), getattr(result, "diverged", False)
-    done = getattr(result, "status", "completed") in ("completed", "done")
+    done = getattr(result, "status", "completed") == "completed"
     nonfinite = getattr(result, "nonfinite", 0)
     return not np.all(converged) or bool(diverged) or not done or bool(nonfinite)
 

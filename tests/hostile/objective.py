@@ -27,7 +27,7 @@ import principalflow as pf
 
 
 def _objective(loss, params, data, chunk, holomorphic):
-    objective = pf.Objective(loss, params, data, chunk, holomorphic)
+    objective = pf.Objective(loss, params, data, chunk=chunk, holomorphic=holomorphic)
     theta = objective.theta
     gradient, product = objective.linearize(theta)
     everything = (theta, objective.value(theta), gradient, product(theta), objective.hvp(theta, theta))
@@ -103,7 +103,7 @@ OBJECTIVE = [
 
 
 def _recorded(every, k, tol, flow, steps):
-    return pf.descend(BOWL, THETA, 0.1, steps, record=pf.Record(every, k, tol, flow), progress=False)
+    return pf.descend(BOWL, THETA, 0.1, steps, record=pf.Record(every=every, k=k, tol=tol, flow=flow), progress=False)
 
 
 def _field(kind):

@@ -63,7 +63,7 @@ def _started(make):
 
 
 def _observed(objective, k, every, tol, budget, to, momentum, step, params, learning_rate):
-    monitor = pf.Monitor(objective, k, every, tol, budget, to, momentum)
+    monitor = pf.Monitor(objective, k=k, every=every, tol=tol, budget=budget, to=to, momentum=momentum)
     row = monitor.observe(step, params, learning_rate)
     monitor.summary()
     monitor.table()

@@ -21,12 +21,14 @@ PAIRS = 3
 _RETURNED = """
     Descent Event Solution DALState ScaleByDALState data.Dataset drift.MomentumDrift landscape.Landscape landscape.Plane
     spectrum.Applied spectrum.Density spectrum.Eigenpairs spectrum.Trace stability.CriticalPoint stability.LossChange
-    stability.Stability stability.Measured runs.Kept training.Restored
+    stability.Stability stability.Measured runs.Kept training.Restored flows.Field flows.Solution spectrum.Trail Status
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """
-    flows.Flow flows.RateFlow flows.SpectralFlow stability.formulas stability.measure stability.products
-    stability.progress_ratio report.write_experiments runs.Status
+    flows.Flow flows.RateFlow flows.SpectralFlow flows.as_flow flows.compare flows.integrate flows.phi plot.typical
+    report.write_experiments runs.add_row runs.check_free runs.last_checkpoint runs.read_config runs.read_status
+    spectrum.block_eigenpairs_and_product spectrum.check_memory spectrum.krylov stability.formulas stability.measure
+    stability.overlaps stability.progress_ratio training.parameters
 """
 WITHOUT_ROW = {*_RETURNED.split(), *_OTHERS.split()}
 
@@ -58,8 +60,10 @@ def _public() -> set[str]:
     names = {f"Objective.{name}" for name, value in vars(pf.Objective).items() if inspect.isfunction(value)}
     for prefix, module in modules.items():
         for name, value in vars(module).items():
-            own = getattr(value, "__module__", None) == module.__name__ and not name.startswith("_")
-            public = name in module.__all__ if hasattr(module, "__all__") else own
-            if public and callable(value) and not (inspect.isclass(value) and issubclass(value, Exception)):
+            if (
+                name in module.__all__
+                and callable(value)
+                and not (inspect.isclass(value) and issubclass(value, Exception))
+            ):
                 names.add(f"{prefix}.{name}".strip("."))
     return {name for name in names if not name.startswith("reproduce.") and "._" not in name}

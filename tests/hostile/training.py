@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
 from cases import REAL_OPTIONS, WHOLE_OPTIONS, WORD_OPTIONS
 from hostile.call import Call
 from hostile.values import (
@@ -155,6 +156,9 @@ def _in_folder(function):
 
 
 _PATHS = ("new", "run", "trained", "images", "file", "file/below", "table.csv", *_TEXTS, *NUMBERS[:20])
+_STEPS = pandas.DataFrame({"step": [0, 1, 2], "loss": [3.0, 1.0, 2.0], "seed": 0, "status": "completed"}).assign(
+    **dict.fromkeys(["rate", "power", "drift", "sharpness", "test_accuracy", "train_accuracy"], 0.5)
+)
 _CONFIGS = ({}, {"a": float("nan")}, {"a": object()}, {1: 2}, {"a": 10**400}, {(): 1}, {"a": {"b": [None]}}, *NOTHINGS)
 _ROWS = (
     {},
@@ -204,7 +208,9 @@ RUNS = [
     Call(
         "runs.Run",
         _in_folder(_appended),
-        dict(path="new", rows={"step": 0}, step=0, theta=[1.0], arrays={"a": np.ones(2)}, status="done", message=""),
+        dict(
+            path="new", rows={"step": 0}, step=0, theta=[1.0], arrays={"a": np.ones(2)}, status="completed", message=""
+        ),
         dict(
             rows=_ROWS,
             step=NUMBERS,
@@ -249,7 +255,7 @@ RUNS = [
     ),
     Call(
         "report.write",
-        _in_folder(lambda path, folder, runs, title: pf.report.write(runs, path, title)),
+        _in_folder(lambda path, folder, runs, title: pf.report.write(runs, path, title=title)),
         dict(
             path="new.html",
             runs={"a": RECORDS},
@@ -328,6 +334,18 @@ RUNS = [
         names=("out",),
     ),
     Call("training.objective", pf.training.objective, dict(options=_TRAINING), dict(options=NOTHINGS)),
+    Call(
+        "training.steps",
+        _in_folder(lambda path, folder: pf.training.steps(path).dropna(axis=1)),
+        dict(path="trained"),
+        dict(path=_PATHS),
+    ),
+    Call(
+        "training.measures",
+        lambda steps, by: pf.training.measures(steps, by).dropna(axis=1),
+        dict(steps=_STEPS, by=["seed"]),
+        dict(steps=(*NOTHINGS, _STEPS[["loss"]]), by=(*NOTHINGS, ["seed", "none"], "seed", [], [[1]])),
+    ),
     Call(
         "training.restore",
         _in_folder(lambda path, folder: pf.training.restore(path)),

@@ -47,7 +47,7 @@ def test_rows_go_to_a_run_directory(tmp_path):
     frame = pf.runs.load(tmp_path)
     assert frame.attrs["config"] == dict(every=1, budget=None, k=1, tol=1e-2, momentum=0.0, parameters=2)
     assert frame["eigenvalue_0"].tolist() == [row["eigenvalue_0"] for row in monitor.rows]
-    assert (frame.attrs["status"], frame.attrs["message"]) == ("done", monitor.summary())
+    assert (frame.attrs["status"], frame.attrs["message"]) == ("completed", monitor.summary())
     monitor.close()
 
 

@@ -64,7 +64,7 @@ def frame():
     )
     run.attrs = {
         "config": {"rate": 0.05, "network": {"width": 32}},
-        "status": "done",
+        "status": "completed",
         "message": "completed 9 steps",
     }
     return run

@@ -21,7 +21,7 @@ from principalflow.report._run import read
 @pytest.fixture
 def page(tmp_path):
     def written(runs, title=None):
-        return report.write(runs, tmp_path / "report.html", title).read_text(encoding="utf-8")
+        return report.write(runs, tmp_path / "report.html", title=title).read_text(encoding="utf-8")
 
     return written
 
@@ -40,7 +40,7 @@ def without_records(frame):
 
 def test_the_summary_tells_status_steps_loss_sharpness_and_rises(frame):
     assert words(frame) == (
-        "The run is done: completed 9 steps. "
+        "The run completed 9 steps. "
         "The run has 10 rows, from step 0 to step 9, and 5 measurements of the curvature, from step 0 to step 8. "
         "The loss fell from 2 at step 0 to 0.7 at step 9; its smallest value was 0.5, at step 7. "
         "3 of 9 steps raised the loss. "
@@ -51,7 +51,7 @@ def test_the_summary_tells_status_steps_loss_sharpness_and_rises(frame):
 
 def test_one_row_is_told_in_the_singular(frame):
     assert words(frame[:1]) == (
-        "The run is done: completed 9 steps. "
+        "The run completed 9 steps. "
         "The run has 1 row, at step 0, and 1 measurement of the curvature, at step 0. The loss was 2. "
         "λ₀ was above 2/h in none of 1 measurement; the largest h λ₀ was 0.5, at step 0. "
         "A step of plain gradient descent raises the loss at none of 1 measurement."
@@ -114,7 +114,7 @@ def test_the_comparison_holds_options_that_differ_and_how_runs_ended(frame):
     head, rows = _summary.comparison([read("a", frame), read("b", other)])
     assert head == ["run", "rate", "final loss", "smallest loss", "largest h λ₀", "status"]
     assert rows == [
-        ["a", "0.05", "0.7", "0.5", "2.2", "done"],
+        ["a", "0.05", "0.7", "0.5", "2.2", "completed"],
         ["b", "0.1", "not finite", "0.5", "none", "diverged"],
     ]
 
@@ -164,8 +164,8 @@ def test_a_run_without_rows_is_left_out_and_named(frame, page):
 @pytest.mark.parametrize(("count", "table_first"), [(3, False), (4, True)])
 def test_the_table_comes_before_the_words_of_many_runs(frame, page, count, table_first):
     text = page({f"run {i}": frame for i in range(count)})
-    assert (text.index("Side by side") < text.index("The run is done")) == table_first
-    assert text.count("The run is done") == count
+    assert (text.index("Side by side") < text.index("The run completed")) == table_first
+    assert text.count("The run completed") == count
 
 
 def test_the_mark_of_events_is_explained_where_there_are_events(frame, page):
@@ -253,7 +253,7 @@ def test_numbers_are_rounded_to_six_digits_and_steps_stay_exact():
 
 def test_no_text_of_a_run_becomes_markup(frame, page):
     attack = "</script><script>alert(1)</script><!--"
-    frame.attrs = {"config": {attack: attack}, "status": "done", "message": attack}
+    frame.attrs = {"config": {attack: attack}, "status": "completed", "message": attack}
     frame["events"] = [[attack]] * 10
     text = page({attack: frame, "b": frame.assign(**{attack: 1.0})}, title=attack)
     assert "<script>alert" not in text
@@ -267,10 +267,10 @@ def test_the_page_names_nothing_to_load(frame, page):
 
 
 def test_a_failed_write_leaves_the_page_as_it_was_and_no_other_file(frame, tmp_path, monkeypatch):
-    path = report.write({"run": frame}, tmp_path / "report.html", "old")
+    path = report.write({"run": frame}, tmp_path / "report.html", title="old")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        report.write({"run": frame}, path, "new")
+        report.write({"run": frame}, path, title="new")
     assert "<title>old</title>" in path.read_text(encoding="utf-8")
     assert list(tmp_path.iterdir()) == [path]
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import PROFILES, Claim, Experiment, _folder, _processes, _run
+from principalflow.reproduce import PROFILES, Claim, Experiment, _run
 from principalflow.reproduce._edge import MLP
 
 TRAINING = replace(MLP["quick"], samples=50, width=0.02, learning_rate=0.1, steps=4)
@@ -73,5 +73,4 @@ def experiment(name="counting", **changes):
 
 def replace_catalogue(monkeypatch, *items):
     """Has these experiments be all that there are."""
-    for module in (_run, _folder, _processes):
-        monkeypatch.setattr(module, "EXPERIMENTS", {item.id: item for item in items})
+    monkeypatch.setattr(_run, "EXPERIMENTS", {item.id: item for item in items})

@@ -3,8 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from principalflow.reproduce import breast_cancer
 from principalflow.reproduce._tracking import PRINCIPAL, medians
-from principalflow.reproduce.breast_cancer import EDGE, EXPERIMENT, STABLE, Config, _logistic
+from principalflow.reproduce.breast_cancer import EDGE, STABLE, Config, _logistic
 
 # One hidden unit instead of ten.
 CONFIG = Config(hidden=1, starts=1, steps=1, euler_steps=20)
@@ -13,7 +14,7 @@ CONFIG = Config(hidden=1, starts=1, steps=1, euler_steps=20)
 @pytest.fixture(scope="module")
 def errors():
     with jax.enable_x64(True):
-        return EXPERIMENT.run(CONFIG)["errors"]
+        return breast_cancer.run(CONFIG)["errors"]
 
 
 def test_starts_are_in_the_area_that_they_are_called_after(errors):
@@ -40,7 +41,7 @@ def test_one_output_gives_the_logistic_loss():
 
 def test_an_area_without_starts_leaves_its_claims_unmeasured(errors):
     tables = {"errors": errors[errors["area"] == STABLE]}
-    claims = EXPERIMENT.claims(CONFIG, tables)
+    claims = breast_cancer.claims(CONFIG, tables)
     assert [np.isnan(claim.measured) for claim in claims] == [False, True, True]
     assert "none" in claims[1].note
-    assert EXPERIMENT.draw(CONFIG, tables).axes[1].get_title() == "edge of stability: no starts"
+    assert breast_cancer.draw(CONFIG, tables).axes[1].get_title() == "edge of stability: no starts"

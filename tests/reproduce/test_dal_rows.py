@@ -9,6 +9,7 @@ import pandas
 import pytest
 from reproduce.cases import TRAINING
 
+from principalflow._lab.result import _typed
 from principalflow.reproduce import (
     PROFILES,
     dal,
@@ -26,8 +27,7 @@ from principalflow.reproduce import (
 )
 from principalflow.reproduce._edge import Config as Trainings
 from principalflow.reproduce._edge import unrecorded
-from principalflow.reproduce._result import _typed
-from principalflow.reproduce._sweeps import Sweep, by_run, contender, over_seeds, setting
+from principalflow.reproduce._sweeps import FIXED, WITH_MOMENTUM, Sweep, by_run, contender, over_seeds, setting
 from principalflow.training import Options
 
 ROWS = [
@@ -48,6 +48,12 @@ SEEDS = (0, 1, 2)
 IRIS = Options(data="iris", hidden=(3,), steps=4, record_every=0, evaluate_every=4, seed=(0,))
 
 
+def family(name):
+    """What a contender of this name is compared as."""
+    families = {"h = ": FIXED, "momentum": WITH_MOMENTUM}
+    return next((family for start, family in families.items() if name.startswith(start)), name)
+
+
 def of(name, losses, where=FULL, **columns):
     """The steps of a contender, alike in all seeds; the rate or the power is in its name."""
     alike = {
@@ -55,7 +61,9 @@ def of(name, losses, where=FULL, **columns):
         "contender": name,
         "rate": float(name.rpartition("= ")[2]) if "h = " in name else np.nan,
         "power": float(name.split(",")[0].partition("-")[2] or 1) if name.startswith("DAL") else np.nan,
-        "diverged": bool(np.isnan(losses[-1])),
+        "family": family(name),
+        "full_batch": where == FULL,
+        "status": "diverged" if np.isnan(losses[-1]) else "completed",
         "step": range(len(losses)),
         "loss": losses,
     }
@@ -83,7 +91,7 @@ def drawn(figure):
 
 
 def held(row, made_up):
-    return [claim.held for claim in row.claims(row.EXPERIMENT.profiles["quick"], made_up)]
+    return [claim.held for claim in row.claims(row.SETTINGS["quick"], made_up)]
 
 
 def falling(last, rise=0.0):
@@ -381,7 +389,7 @@ def bowls(heights, config):
     return {"grids": pandas.concat(grids), "points": pandas.concat(points)}
 
 
-CONFIG = landscapes.EXPERIMENT.profiles["quick"]
+CONFIG = landscapes.SETTINGS["quick"]
 
 
 def learned(height=1.0, at_the_end=4.0, at_the_same_loss=4.0, accuracy=0.91, last=0.5, where=FULL):
@@ -507,13 +515,13 @@ def as_in(config, broken=False):
     return made_up | bowls({where: {row["contender"]: 1.0 for row in pair} for where, pair in best.items()}, config)
 
 
-each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.EXPERIMENT.id)
+each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__.rpartition(".")[2])
 
 
 @each_row
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_sweeps_of_every_profile_can_be_run_and_have_what_the_claims_ask_for(row, profile):
-    config = row.EXPERIMENT.profiles[profile]
+    config = row.SETTINGS[profile]
     for sweep in config.sweeps:
         sweep.options.check()
     assert not [claim.sentence for claim in row.claims(config, as_in(config)) if np.isnan(claim.measured)]
@@ -521,23 +529,23 @@ def test_the_sweeps_of_every_profile_can_be_run_and_have_what_the_claims_ask_for
 
 @each_row
 def test_contenders_that_diverged_take_no_claim_away(row):
-    config = row.EXPERIMENT.profiles["quick"]
+    config = row.SETTINGS["quick"]
     with np.errstate(all="ignore"):
         assert len(row.claims(config, as_in(config, broken=True))) == len(row.claims(config, as_in(config)))
 
 
 @each_row
 def test_contenders_that_diverged_leave_no_panel_empty(row):
-    config = row.EXPERIMENT.profiles["quick"]
+    config = row.SETTINGS["quick"]
     sweeps = [sweep for sweep in config.sweeps if setting(sweep.options) == setting(config.sweeps[0].options)]
     config = replace(config, sweeps=tuple(sweeps))
     figure = drawn(row.draw(config, as_in(config, broken=True)))
     assert all(ax.has_data() for ax in figure.axes)
 
 
-@pytest.mark.parametrize("row", [drift, *ROWS], ids=lambda row: row.EXPERIMENT.id)
+@pytest.mark.parametrize("row", [drift, *ROWS], ids=lambda row: row.__name__.rpartition(".")[2])
 def test_settings_come_back_from_json(row):
-    for config in row.EXPERIMENT.profiles.values():
+    for config in row.SETTINGS.values():
         assert _typed(type(config), json.loads(json.dumps(asdict(config)))) == config
 
 

@@ -1,10 +1,9 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.figure import Figure
 
 from principalflow.reproduce import PROFILES
-from principalflow.reproduce._dal_settings import Config, both, experiment
+from principalflow.reproduce._dal_settings import Config, both, stand_ins
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
@@ -12,13 +11,8 @@ MLP = Options(data="mnist", samples=2000, width=0.5, steps=1000)
 VGG = Options(data="cifar10", model="vgg11", width=0.0625, normalization="group", steps=50)
 
 
-def stand_ins(*configs):
-    words = dict.fromkeys(("id", "title", "figure", "paper_says", "paper_setting"), "made up")
-    return experiment(*configs, **words, claims=lambda *_: [], draw=lambda *_: Figure()).stand_ins
-
-
 def stand_in(*sweeps):
-    return stand_ins(*[Config(sweeps)] * len(PROFILES))["cpu"]
+    return stand_ins({"cpu": Config(sweeps)})["cpu"]
 
 
 @pytest.mark.parametrize(
@@ -48,5 +42,5 @@ def test_stand_ins_name_each_network_once_with_all_its_batches():
 
 
 def test_each_profile_has_its_stand_in():
-    found = stand_ins(*(Config((Sweep(replace(MLP, steps=steps)),)) for steps in (1, 2, 3)))
+    found = stand_ins({name: Config((Sweep(replace(MLP, steps=n)),)) for n, name in enumerate(PROFILES, 1)})
     assert [f"{steps} steps" in found[profile] for steps, profile in enumerate(PROFILES, 1)] == [True] * 3

@@ -34,7 +34,7 @@ def steps(name, h_lambda, loss_change):
 
 
 def test_rises_below_the_edge_speak_against_the_claim():
-    config = edge.EXPERIMENT.profiles["quick"]
+    config = edge.SETTINGS["quick"]
     names = [label(network) for network in networks(config)]
     costs = pandas.DataFrame({"ours": [1.0], "paper": [2.0]})
     shares = []

@@ -28,7 +28,7 @@ def test_without_momentum_the_edge_is_that_of_descent(method):
 
 
 def test_a_run_that_diverges_ends_there():
-    config = edge_momentum.EXPERIMENT.profiles["quick"]
+    config = edge_momentum.SETTINGS["quick"]
     network = replace(config.network, samples=50, width=0.02, steps=1)
     with jax.enable_x64(True):
         rows = edge_momentum.run(replace(config, network=network, edge=1e-3, steps=80))["steps"]
@@ -37,12 +37,12 @@ def test_a_run_that_diverges_ends_there():
 
 @pytest.mark.parametrize(("start", "later", "expected"), [(0.9, 1.01, [True, True]), (0.3, 0.5, [False, False])])
 def test_a_sharpness_that_rises_to_the_edge_settles(start, later, expected):
-    config = edge_momentum.EXPERIMENT.profiles["quick"]
+    config = edge_momentum.SETTINGS["quick"]
     rows = pandas.DataFrame({"method": "made up", "h": 0.1, "sharpness": config.edge * np.array([start, *8 * [later]])})
     assert [claim.held for claim in edge_momentum.claims(config, {"steps": rows})] == expected
 
 
 def test_a_sharpness_that_starts_above_the_edge_has_not_risen_to_it():
-    config = edge_momentum.EXPERIMENT.profiles["quick"]
+    config = edge_momentum.SETTINGS["quick"]
     rows = pandas.DataFrame({"method": "made up", "h": 0.1, "sharpness": 9 * [1.01 * config.edge]})
     assert not edge_momentum.claims(config, {"steps": rows})[0].held

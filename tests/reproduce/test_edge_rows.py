@@ -25,7 +25,7 @@ def steps(**columns):
 
 
 def held(module, tables):
-    return [claim.held for claim in module.claims(module.EXPERIMENT.profiles["quick"], tables)]
+    return [claim.held for claim in module.claims(module.SETTINGS["quick"], tables)]
 
 
 @pytest.mark.parametrize("best", ["PF", "NGF"])

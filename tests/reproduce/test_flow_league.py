@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from principalflow.reproduce import flow_league
-from principalflow.reproduce.flow_league import EDGE, EXPERIMENT, FLOWS, QUADRATIC, SMALL, Config
+from principalflow.reproduce.flow_league import EDGE, FLOWS, QUADRATIC, SMALL, Config
 
 SHORT = Config(
     banana_rates=(), small_rates=(0.5,), digits_samples=40, digits_h=0.01, digits_training=(1, 2, 4), steps=2
@@ -17,14 +17,21 @@ SHORT = Config(
 def tables():
     with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
         patch.setattr(flow_league, "FLOWS", ("NGF", "PF"))
-        return EXPERIMENT.run(SHORT)
+        return flow_league.run(SHORT)
 
 
 @pytest.fixture
 def made_up():
     """All errors 0.5 but the PF's, 0.05, on a problem for each kind."""
     problems = {QUADRATIC: (2, 1.8), SMALL: (41, 0.5), EDGE: (3466, 2.0)}
-    row = {"evaluations": 7, "most_products": 24, "converged": True, "cost": 7.0, "status": "completed"}
+    row = {
+        "evaluations": 7,
+        "most_products": 24,
+        "converged": True,
+        "cost": 7.0,
+        "solver": "tsit5",
+        "status": "completed",
+    }
     rows = [
         {"problem": problem, "flow": flow, "step": step, "relative_error": 0.05 if flow == "PF" else 0.5, **row}
         for problem in problems
@@ -54,7 +61,7 @@ def test_the_small_mlp_starts_at_the_curvature_that_its_name_says(tables):
 
 
 def test_at_the_edge_the_claims_compare_the_errors_of_the_rivals_with_the_pfs(made_up):
-    claims = [claim for claim in EXPERIMENT.claims(Config(), made_up) if claim.sentence.startswith("At the edge")]
+    claims = [claim for claim in flow_league.claims(Config(), made_up) if claim.sentence.startswith("At the edge")]
     assert [round(claim.measured, 6) for claim in claims] == [10.0] * 6
     assert all(claim.held for claim in claims)
 
@@ -63,19 +70,19 @@ def test_a_rival_that_diverged_leaves_its_claim_unheld(made_up):
     errors = made_up["errors"]
     gone = (errors["flow"] == "PF, principal branch") & (errors["problem"] == EDGE) & (errors["step"] == 2)
     errors.loc[gone, "relative_error"] = np.nan
-    claims = EXPERIMENT.claims(Config(), made_up)
+    claims = flow_league.claims(Config(), made_up)
     assert [claim.held for claim in claims if claim.sentence.startswith("At the edge")] == [True] * 5 + [False]
 
 
 def test_errors_below_the_tolerance_are_alike(made_up):
     errors = made_up["errors"]
     errors.loc[errors["problem"] == EDGE, "relative_error"] *= 1e-4
-    ratio = [claim.measured for claim in EXPERIMENT.claims(Config(), made_up) if "At the edge" in claim.sentence]
+    ratio = [claim.measured for claim in flow_league.claims(Config(), made_up) if "At the edge" in claim.sentence]
     assert ratio == [1.0] * 6
 
 
 def test_the_figure_has_a_heat_map_for_one_step_for_five_and_for_the_cost(made_up):
-    figure = EXPERIMENT.draw(Config(), made_up)
+    figure = flow_league.draw(Config(), made_up)
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert [title.split(",")[0] for title in titles] == [
         "error after 1 step",
@@ -85,5 +92,5 @@ def test_the_figure_has_a_heat_map_for_one_step_for_five_and_for_the_cost(made_u
 
 
 def test_the_table_to_explore_has_all_numbers(made_up):
-    figures = list(EXPERIMENT.explore(Config(), made_up).values())
+    figures = list(flow_league.explore(Config(), made_up).values())
     assert len(figures[1].data[0].cells.values[0]) == len(made_up["errors"])

@@ -12,9 +12,7 @@ TRAINING = dataclasses.replace(RESNET["quick"][0], learning_rate=0.5, **SMALL)
 
 @pytest.fixture(scope="module")
 def tables():
-    config = dataclasses.replace(
-        instabilities_resnet.EXPERIMENT.profiles["quick"], networks=(TRAINING,), window=2, rises=2
-    )
+    config = dataclasses.replace(instabilities_resnet.SETTINGS["quick"], networks=(TRAINING,), window=2, rises=2)
     with jax.enable_x64(True):
         return config, instabilities_resnet.run(config)
 
@@ -30,4 +28,4 @@ def test_flows_start_at_rises_of_the_loss(tables):
 def test_claims_and_figure_can_be_made(tables):
     config, found = tables
     assert len(instabilities_resnet.claims(config, found)) == 5
-    assert len(instabilities_resnet.EXPERIMENT.draw(config, found).axes) == 3
+    assert len(instabilities_resnet.draw(config, found).axes) == 3

@@ -2,7 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from principalflow.reproduce.iris_edge import EXPERIMENT, Config
+from principalflow.reproduce import iris_edge
+from principalflow.reproduce.iris_edge import Config
 
 # Few units and a few starts: what is stated here needs no more.
 CONFIG = Config(units=3, layers=3, training_steps=200, every=100, first_steps=10, window=2, euler_steps=10)
@@ -11,7 +12,7 @@ CONFIG = Config(units=3, layers=3, training_steps=200, every=100, first_steps=10
 @pytest.fixture(scope="module")
 def tables():
     with jax.enable_x64(True):
-        return EXPERIMENT.run(CONFIG)
+        return iris_edge.run(CONFIG)
 
 
 def test_descents_loss_after_a_step_is_that_of_training(tables):
@@ -41,9 +42,9 @@ def test_the_flows_are_in_the_order_of_their_order_in_stable_training(tables):
 
 
 def test_the_figure_has_training_errors_losses_and_three_spectra(tables):
-    assert len(EXPERIMENT.draw(CONFIG, tables).axes) == 7  # with the axis of the eigenvalue
+    assert len(iris_edge.draw(CONFIG, tables).axes) == 7  # with the axis of the eigenvalue
 
 
 def test_the_spectrum_can_be_explored(tables):
-    (figure,) = EXPERIMENT.explore(CONFIG, tables).values()
+    (figure,) = iris_edge.explore(CONFIG, tables).values()
     assert len(figure.data) > 1

@@ -10,7 +10,7 @@ from principalflow.reproduce._trained import trained
 
 
 def test_the_term_is_that_of_dense_third_derivatives():
-    config = replace(non_principal.EXPERIMENT.profiles["quick"], networks=(TRAINING,))
+    config = replace(non_principal.SETTINGS["quick"], networks=(TRAINING,))
     with jax.enable_x64(True):
         rows = non_principal.run(config)["steps"]
         run = trained(TRAINING)

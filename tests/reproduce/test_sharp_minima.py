@@ -9,7 +9,7 @@ from principalflow.reproduce.sharp_minima import HIGHER, LOWER
 
 @pytest.fixture(scope="module")
 def steps():
-    config = sharp_minima.EXPERIMENT.profiles["quick"]
+    config = sharp_minima.SETTINGS["quick"]
     network = replace(config.network, samples=50, width=0.02, steps=20)
     with jax.enable_x64(True):
         return sharp_minima.run(replace(config, network=network, steps=5))["steps"].set_index("part")

@@ -1,8 +1,9 @@
 import jax
 import pytest
 
+from principalflow.reproduce import small_mlp
 from principalflow.reproduce._tracking import FLOWS, PRINCIPAL, medians
-from principalflow.reproduce.small_mlp import EXPERIMENT, Config
+from principalflow.reproduce.small_mlp import Config
 
 # One network, one step, coarse Euler steps: what is stated here needs no more.
 CONFIG = Config(starts=1, steps=1, euler_steps=20)
@@ -11,7 +12,7 @@ CONFIG = Config(starts=1, steps=1, euler_steps=20)
 @pytest.fixture(scope="module")
 def errors():
     with jax.enable_x64(True):
-        return EXPERIMENT.run(CONFIG)["errors"]
+        return small_mlp.run(CONFIG)["errors"]
 
 
 def test_the_papers_rates_are_in_its_three_regimes(errors):
@@ -36,9 +37,9 @@ def test_below_h_lambda_1_both_branches_are_one_flow(errors):
 
 
 def test_after_one_step_the_continuous_branch_is_nearest_in_all_regimes(errors):
-    held = {claim.sentence: claim.held for claim in EXPERIMENT.claims(CONFIG, {"errors": errors})}
+    held = {claim.sentence: claim.held for claim in small_mlp.claims(CONFIG, {"errors": errors})}
     assert all(held[sentence] for sentence in held if "nearest to descent after one step" in sentence)
 
 
 def test_the_figure_has_a_panel_for_each_rate(errors):
-    assert len(EXPERIMENT.draw(CONFIG, {"errors": errors}).axes) == 6
+    assert len(small_mlp.draw(CONFIG, {"errors": errors}).axes) == 6

@@ -12,13 +12,12 @@ from reproduce.cases import experiment
 
 import principalflow as pf
 from principalflow import _steps
+from principalflow._lab.kept import place, trainings_in
+from principalflow._lab.result import load
 from principalflow.reproduce import PROFILES, Result
 from principalflow.reproduce._dal_settings import Config
-from principalflow.reproduce._kept import place, trainings_in
-from principalflow.reproduce._result import load
 from principalflow.reproduce._sweeps import (
     Sweep,
-    _curvature,
     by_run,
     contender,
     directory,
@@ -30,6 +29,7 @@ from principalflow.reproduce._sweeps import (
 )
 from principalflow.training import Options
 from principalflow.training._member import Member, batch
+from principalflow.training._tables import _curvature
 
 OPTIONS = Options(
     data="iris",
@@ -209,11 +209,11 @@ def test_a_folder_in_use_is_locked_and_then_free_again(kept):
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path, table, monkeypatch):
     began, arguments = [], Member.arguments
 
-    def noted(member, count):
+    def noted(member, count, at_once):
         began.append((member.o.learning_rate, member.step))
         if interrupts and began[-1] == (0.2, 1):
             signal.raise_signal(signal.SIGINT)
-        return arguments(member, count)
+        return arguments(member, count, at_once)
 
     monkeypatch.setattr(Member, "arguments", noted)
     sweep = Sweep(replace(SINGLE, learning_rate=(0.1, 0.2)))
@@ -247,7 +247,7 @@ def test_a_run_that_diverged_at_its_last_step_has_no_end():
 
 def test_a_run_that_diverged_says_so_and_its_last_loss_is_nan():
     table = swept(Sweep(GONE))
-    assert table["diverged"].all()
+    assert (table["status"] == "diverged").all()
     assert len(table) < OPTIONS.steps + 1
     assert np.isnan(table["loss"].iloc[-1])
 
@@ -306,9 +306,10 @@ def test_no_seed_is_had_by_two_numbers():
     assert seeds == list(range(8))
 
 
-def made_up(losses, seed=0, diverged=False, **columns):
+def made_up(losses, seed=0, status="completed", **columns):
     start = {"setting": "made up", "contender": "h = 0.1", "rate": 0.1, "power": np.nan, "seed": seed}
-    start |= {"diverged": diverged, "drift": 0.01, "sharpness": 5.0, "test_accuracy": 0.5, "train_accuracy": 0.6}
+    start |= {"family": "fixed rates", "full_batch": True, "status": status}
+    start |= {"drift": 0.01, "sharpness": 5.0, "test_accuracy": 0.5, "train_accuracy": 0.6}
     return pandas.DataFrame(start | {"step": range(len(losses)), "loss": losses} | columns)
 
 
@@ -334,7 +335,7 @@ def test_steps_without_a_loss_are_passed_over():
 
 
 def test_a_loss_that_is_not_finite_is_an_infinite_rise():
-    row = measured([4.0, 2.0, np.nan], diverged=True)
+    row = measured([4.0, 2.0, np.nan], status="diverged")
     assert row["diverged"]
     assert (row["rises"], row["largest_rise"], row["last_loss"]) == (1, np.inf, np.inf)
     assert np.isnan(row["test_accuracy"])
@@ -376,7 +377,7 @@ def test_over_seeds_there_are_means_spreads_and_the_largest_rise():
 
 
 def test_no_mean_is_taken_of_the_seeds_that_survived():
-    runs = by_run(pandas.concat([made_up([2.0, 1.0]), made_up([2.0, np.nan], seed=1, diverged=True)]))
+    runs = by_run(pandas.concat([made_up([2.0, 1.0]), made_up([2.0, np.nan], seed=1, status="diverged")]))
     (row,) = over_seeds(runs).to_dict("records")
     assert row["diverged"] == 1
     assert row["last_loss"] == np.inf

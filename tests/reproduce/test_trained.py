@@ -7,7 +7,7 @@ from reproduce.cases import TRAINING
 
 import principalflow as pf
 from principalflow import _steps
-from principalflow.reproduce._kept import trainings_in
+from principalflow._lab.kept import trainings_in
 from principalflow.reproduce._trained import trained
 
 

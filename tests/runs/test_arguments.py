@@ -68,7 +68,7 @@ def test_where_nothing_can_be_written_export_says_so(run, tmp_path, name):
 @pytest.mark.parametrize("format_", [5, "", b"csv", [], np.zeros(2), True])
 def test_what_is_no_format_is_refused_by_name(run, tmp_path, format_):
     with pytest.raises(ValueError, match=r"^format must be one of"):
-        runs.export(run.path, tmp_path / "x", format_)
+        runs.export(run.path, tmp_path / "x", format=format_)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_names_that_arrays_can_not_have_are_refused(run, name):
         run.checkpoint(1, {name: np.ones(1)})
 
 
-@pytest.mark.parametrize("status", [None, 5, "", "won", [], np.zeros(2), b"done"])
+@pytest.mark.parametrize("status", [None, 5, "", "won", [], np.zeros(2), b"completed"])
 def test_an_unknown_status_is_refused_and_leaves_the_run_open(run, status):
     with pytest.raises(ValueError, match=r"^status must be one of"):
         run.close(status)
@@ -200,7 +200,7 @@ def test_an_unknown_status_is_refused_and_leaves_the_run_open(run, status):
 @pytest.mark.parametrize("message", [None, 5, b"x", ["x"]])
 def test_a_message_that_is_no_text_is_refused_and_leaves_the_run_open(run, message):
     with pytest.raises(ValueError, match=r"^message must be text"):
-        run.close("done", message)
+        run.close("completed", message)
     run.append({"step": 0})
 
 
@@ -222,4 +222,4 @@ def test_a_monitor_that_was_closed_with_a_wrong_status_can_be_closed_again(tmp_p
     with pytest.raises(ValueError, match=r"^status must be"):
         monitor.close("won")
     monitor.close()
-    assert runs.load(tmp_path).attrs["status"] == "done"
+    assert runs.load(tmp_path).attrs["status"] == "completed"

@@ -13,8 +13,8 @@ import numpy as np
 import orbax.checkpoint
 import pytest
 
-from principalflow import runs
-from principalflow.runs import _checkpoints, _directory, _files
+from principalflow import _files, runs
+from principalflow.runs import _checkpoints, _directory
 
 
 def content(*paths):

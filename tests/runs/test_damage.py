@@ -45,7 +45,7 @@ def test_a_status_that_can_not_be_read_counts_as_interrupted(saved, text):
     assert (frame.attrs["status"], frame.attrs["message"]) == ("interrupted", "its status.json can't be read")
     report.write({"run": frame.assign(loss=1.0)}, saved / "report.html")
     runs.reopen(saved).close()
-    assert runs.load(saved).attrs["status"] == "done"
+    assert runs.load(saved).attrs["status"] == "completed"
 
 
 @pytest.mark.parametrize("process", ["[1]", "null", '"x"'])

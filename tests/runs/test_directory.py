@@ -9,8 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from principalflow import runs
-from principalflow.runs import _files
+from principalflow import _files, runs
 
 CONFIG = {"learning_rate": 0.1, "hidden": (3, 4), "seed": None}
 

@@ -35,7 +35,7 @@ def test_a_run_is_a_table_with_its_config_and_status(run):
     assert frame["step"].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(frame["loss"], [2.0, 1.5, np.nan])
     assert frame["events"].tolist() == [list(ROWS[0]["events"]), None, None]
-    assert frame.attrs == {"config": {"seed": 3}, "status": "done", "message": "", "path": str(run)}
+    assert frame.attrs == {"config": {"seed": 3}, "status": "completed", "message": "", "path": str(run)}
 
 
 def test_a_sweep_is_one_table_with_the_names_of_its_runs(sweep):

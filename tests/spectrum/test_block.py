@@ -49,7 +49,7 @@ def test_values_lie_within_ten_residuals_of_the_true_ones(seed):
     k, which = int(random.integers(1, 6)), ("largest", "smallest")[seed // 6 % 2]
     tol = (1e-2, 1e-3, 1e-5)[seed % 3]
     guess = random.standard_normal((size, k + 3))
-    eig = block_eigenpairs(operator(values, random), guess, k, tol, which, max_products=5000)
+    eig = block_eigenpairs(operator(values, random), guess, k, tol=tol, which=which, max_products=5000)
     true = np.sort(values)[::-1][:k] if which == "largest" else np.sort(values)[:k]
     scale = np.max(np.abs(values))
     assert eig.converged

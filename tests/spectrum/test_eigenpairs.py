@@ -123,3 +123,27 @@ def test_more_pairs_than_parameters_are_refused_by_name():
     objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(3))
     with pytest.raises(ValueError, match="k must be at most the number of parameters, 3, got 5000"):
         pf.spectrum.top_eigenpairs(objective, objective.theta, k=5000)
+
+
+def test_the_status_says_whether_all_is_as_exact_as_was_asked():
+    values = np.linspace(1, 10, 600)[:, None]
+    start = np.random.default_rng(0).standard_normal((600, 3))
+    found = pf.spectrum.block_eigenpairs(lambda V: values * V, start, k=3)
+    given_up = pf.spectrum.block_eigenpairs(lambda V: values * V, start, k=3, tol=1e-6, max_products=20)
+    assert (found.status, given_up.status) == (pf.Status.COMPLETED, pf.Status.INEXACT)
+    assert given_up.message.endswith("raise max_products or tol")
+
+
+def test_the_gradients_product_comes_with_the_eigenpairs():
+    objective = pf.functions.banana()
+    eigenpairs, gradient, product = pf.spectrum.eigenpairs_and_gradient(objective, [1.3, 1.5], 1)
+    np.testing.assert_allclose(product, objective.hessian([1.3, 1.5]) @ gradient, rtol=1e-12)
+    np.testing.assert_allclose(eigenpairs.values, np.linalg.eigvalsh(objective.hessian([1.3, 1.5]))[-1:])
+
+
+def test_the_sharpness_along_a_path_is_that_of_each_point():
+    objective = pf.functions.banana()
+    thetas = np.array([[1.0, 0.7], [0.5, 0.2], [np.inf, 1.0]])
+    found = pf.spectrum.sharpness(objective, thetas)
+    np.testing.assert_allclose(found[:2], [np.linalg.eigvalsh(objective.hessian(theta))[-1] for theta in thetas[:2]])
+    assert np.isnan(found[2])

@@ -64,10 +64,10 @@ def wrong_solves(family, seeds, times=EIGHTHS):
         random = np.random.default_rng(seed)
         size, k = 500, int(random.integers(1, 5))
         at = family(KINDS[seed % 5], size, random)
-        eig = block_eigenpairs(at(0)[0], random.standard_normal((size, k)), k, TOL)
+        eig = block_eigenpairs(at(0)[0], random.standard_normal((size, k)), k, tol=TOL)
         for t in times:
             product, true = at(t)
-            eig = block_eigenpairs(product, eig, k, TOL)
+            eig = block_eigenpairs(product, eig, k, tol=TOL)
             products.append(eig.products - k)
             off, scale = np.abs(eig.values - np.sort(true)[::-1][:k]), np.max(np.abs(true))
             if eig.converged and np.any((off > 10 * eig.residuals) & (off > TOL * scale)):

@@ -45,7 +45,7 @@ def test_gd_is_descent(tmp_path):
     path = pf.descend(objective, objective.theta, 0.1, 20)
     np.testing.assert_allclose(frame["loss"], path.losses, rtol=1e-12)
     assert frame["step"].tolist() == list(range(21))
-    assert frame.attrs["status"] == "done"
+    assert frame.attrs["status"] == "completed"
 
 
 def test_momentum_is_heavy_ball(tmp_path):
@@ -281,16 +281,16 @@ def test_a_clock_that_stands_still_changes_nothing(tmp_path, monkeypatch):
     run(IRIS, tmp_path / "whole")
     monkeypatch.setattr(time, "perf_counter", lambda: 5.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)
-    assert list(run(IRIS, tmp_path / "still").values()) == ["done"]
+    assert list(run(IRIS, tmp_path / "still").values()) == ["completed"]
     assert metrics(tmp_path / "still") == metrics(tmp_path / "whole")
 
 
 def test_a_finished_run_is_left_alone(tmp_path):
     run(IRIS, tmp_path)
     before, said = metrics(tmp_path), []
-    assert run(IRIS, tmp_path, say=said.append) == {str(tmp_path): "done"}
+    assert run(IRIS, tmp_path, say=said.append) == {str(tmp_path): "completed"}
     assert metrics(tmp_path) == before
-    assert said == [f"{tmp_path} is done already."]
+    assert said == [f"{tmp_path} is completed already."]
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
@@ -323,7 +323,7 @@ def test_a_run_from_before_there_was_an_option_goes_on(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     del config["stem"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert list(run(IRIS, tmp_path).values()) == ["done"]
+    assert list(run(IRIS, tmp_path).values()) == ["completed"]
 
 
 def test_a_schedule_that_ends_at_zero_can_not_be_made_longer(tmp_path):
@@ -350,7 +350,7 @@ def test_a_sweep_compiles_once(sweep):
 
 def test_a_sweep_is_its_runs(sweep, tmp_path):
     folder, statuses, _ = sweep
-    assert sorted(statuses.values()) == ["diverged"] * 2 + ["done"] * 4
+    assert sorted(statuses.values()) == ["completed"] * 4 + ["diverged"] * 2
     run(replace(SWEEP, learning_rate=0.3, seed=1), tmp_path)
     assert metrics(folder / "learning_rate=0.3,seed=1") == metrics(tmp_path)
 

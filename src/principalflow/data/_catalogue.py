@@ -62,6 +62,7 @@ _KNOWN = {
 
 def load(
     name: str | PathLike[str],
+    *,
     samples: int | None = None,
     test_samples: int | None = None,
     standardize: bool = True,
@@ -133,9 +134,24 @@ def load(
         return known.load(request)
     with _checks.renamed(path="name"):
         if is_csv:
-            return csv(path, label, samples, test_samples, standardize, one_hot)
+            return csv(
+                path,
+                label=label,
+                samples=samples,
+                test_samples=test_samples,
+                standardize=standardize,
+                one_hot=one_hot,
+            )
         size = 224 if size is None else size
-        return image_folder(path, size, samples, test_samples, standardize, one_hot, progress=progress)
+        return image_folder(
+            path,
+            size=size,
+            samples=samples,
+            test_samples=test_samples,
+            standardize=standardize,
+            one_hot=one_hot,
+            progress=progress,
+        )
 
 
 def names() -> tuple[str, ...]:
@@ -174,7 +190,7 @@ def describe() -> pandas.DataFrame:
     )
 
 
-def fetch(name: str, progress: bool | None = None) -> list[Path]:
+def fetch(name: str, *, progress: bool | None = None) -> list[Path]:
     """Makes sure that all files of a data set are there and whole; downloads what is missing into the user's cache.
 
     Args:

@@ -24,6 +24,7 @@ _LISTED, _SEARCHED = 20, 1000  # of a table's columns, in an error
 
 def csv(
     path: str | PathLike[str],
+    *,
     label: str | None = None,
     samples: int | None = None,
     test_samples: int | None = None,

@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 
 from filelock import FileLock
 
-from principalflow._atomic import put
+from principalflow._files import put
 from principalflow._progress import progress
 from principalflow.data._digest import Digest
 

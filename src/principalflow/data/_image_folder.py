@@ -22,6 +22,7 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 def image_folder(
     path: str | PathLike[str],
+    *,
     size: int = 224,
     samples: int | None = None,
     test_samples: int | None = None,

@@ -2,9 +2,19 @@
 
 from principalflow.flows._compare import compare
 from principalflow.flows._flipped import FlippedDirection
-from principalflow.flows._flow import COMPLEX_COST, CONTRACTION_COST, PRODUCT_COST, Field, Flow, RateFlow, SpectralFlow
+from principalflow.flows._flow import (
+    COMPLEX_COST,
+    CONTRACTION_COST,
+    PRODUCT_COST,
+    Field,
+    Flow,
+    RateFlow,
+    SpectralFlow,
+    as_flow,
+)
 from principalflow.flows._gradient import NegativeGradient, PositiveGradient
 from principalflow.flows._integrate import Solution, integrate
+from principalflow.flows._logarithm import phi
 from principalflow.flows._modified import BackwardError, ImplicitGradientRegularization, ThirdOrder
 from principalflow.flows._principal import Principal, PrincipalThirdOrder
 from principalflow.flows._quadratic import solve_quadratic
@@ -29,7 +39,9 @@ __all__ = [
     "Solution",
     "SpectralFlow",
     "ThirdOrder",
+    "as_flow",
     "compare",
     "integrate",
+    "phi",
     "solve_quadratic",
 ]

@@ -7,23 +7,25 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 import pandas
+from jaxtyping import PyTree
 
 from principalflow import _checks
 from principalflow._progress import progress as progress_bar
 from principalflow.descent import Descent, descend
 from principalflow.flows._flow import Flow, as_flow
 from principalflow.flows._integrate import Spent, StateField, check_start, check_step, follow, solver_for
-from principalflow.objective import Objective, as_objective
+from principalflow.objective import Objective, checked_theta
 from principalflow.status import Status
 
 Kind = Literal["local", "global"]
 
-_AT_REST, _NO_DESCENT = "descent doesn't move", "descent diverged"
+_AT_REST = Status.COMPLETED, "descent doesn't move, so there is no relative error"
+_NO_DESCENT = Status.DIVERGED, "descent diverged"
 
 
 def compare(
     objective: Objective,
-    theta: _checks.Numbers,
+    theta: _checks.Numbers | PyTree,
     h: float,
     steps: int,
     flows: Iterable[Flow] | Mapping[str, Flow],
@@ -42,12 +44,13 @@ def compare(
 
     Args:
         objective: The loss.
-        theta: The starting point.
+        theta: The starting point, flat or as the parameters that the objective was made with.
         h: Descent's learning rate, and that of the flows that have one.
         steps: How many steps of descent.
         flows: Flows, or a mapping from names to flows; without names their class names are used.
         rtol: Tolerance of the integration, relative to the length of descent's step; below 1.
-        step: Euler's step, for flows whose field jumps: where the adaptive solver gets stuck, the step of descent is
+        step: Euler's step, for flows whose field jumps: where the adaptive solver gets stuck or runs out of
+            `max_steps`, the step of descent is
             followed by Euler's steps of this length, and so are those after it. Without it such a flow ends there.
         max_steps: The most solver steps for one step of descent.
         kinds: Which kinds of error to compute.
@@ -57,9 +60,9 @@ def compare(
         One row per flow, step and kind of error, as a pandas DataFrame: `flow`, `step`, `kind`, `error`,
         `relative_error` (over the length of descent's step; below `rtol` it is the solver's own), `loss` (its real
         part) where the flow is, `descent_loss`, and of this step `evaluations` of the field, `products` (Hessian ones;
-        `most_products` for one field), `cost` in gradients, `converged` (whether all of its fields were), `solver` and
-        `status`. Where descent or the flow ended early the error is NaN, and where descent doesn't move the relative
-        error; `status` says why.
+        `most_products` for one field), `cost` in gradients, `converged` (whether all of its fields were), `solver`,
+        `status` (the word of a `Status`) and `message`, the same in a sentence where there is something to say. Where
+        descent or the flow ended early the error is NaN, and where descent doesn't move the relative error.
 
     Raises:
         ValueError: As `descend` and `integrate` do; for what are no flows, two flows of one name, flows for another h,
@@ -77,7 +80,7 @@ def compare(
     h, rtol = _checks.rate("h", h), _checks.tolerance("rtol", rtol)
     steps, max_steps = _checks.whole("steps", steps, least=1), _checks.whole("max_steps", max_steps, least=1)
     step = None if step is None else check_step(step, h)
-    start = as_objective(objective).flat("theta", theta)
+    start = checked_theta(objective, theta)
     for name, flow in named.items():
         if not math.isclose(of_flow := getattr(flow, "h", h), h, rel_tol=1e-6):
             raise ValueError(f"flows must model descent at h={h:g}, got {name} for h={of_flow:g}.")
@@ -121,7 +124,7 @@ def _rows(
             row: dict[str, Any] = {"step": n, "kind": kind, "error": np.nan, "relative_error": np.nan, "loss": np.nan}
             row["descent_loss"] = float(path.losses[n].real) if n < len(path.losses) else np.nan
             if ended:
-                yield row | _spent(Spent(), used, ended)
+                yield row | _spent(Spent(), used, *ended)
                 continue
             before, after = path.thetas[n - 1], path.thetas[n]
             length = float(jnp.linalg.norm(after - before))
@@ -135,8 +138,8 @@ def _rows(
                 first = first or (followed, field.spent)
             else:
                 followed, field.spent = first
-            status = followed.status
-            if status is Status.INTERRUPTED:
+            ending = followed.status, "" if followed.status is Status.COMPLETED else followed.message
+            if followed.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt
             if reached := len(followed.states) == 2:
                 state, used = followed.states[1], followed.solver
@@ -145,16 +148,16 @@ def _rows(
                 row["relative_error"] = row["error"] / length if length else np.nan
                 row["loss"] = float(objective.value(theta).real)
                 if not field.spent.error <= rtol:
-                    status = Status.INEXACT
-                status = status if length else _AT_REST
-            yield row | _spent(field.spent, followed.solver, status)
-            ended = None if reached or kind == "local" else status
+                    ending = Status.INEXACT, f"the field is only known to {field.spent.error:.1e}: {flow.remedy}"
+                ending = ending if length else _AT_REST
+            yield row | _spent(field.spent, followed.solver, *ending)
+            ended = None if reached or kind == "local" else ending
 
 
-def _spent(spent: Spent, solver: str, status: str) -> dict[str, Any]:
+def _spent(spent: Spent, solver: str, status: Status, message: str) -> dict[str, Any]:
     """Returns the columns on what a step took and how it ended."""
-    columns = {name: value for name, value in vars(spent).items() if name != "error"}
-    return columns | {"solver": solver, "status": str(status)}
+    columns = {name: value for name, value in vars(spent).items() if name not in ("error", "trials", "settled")}
+    return columns | {"solver": solver, "status": str(status), "message": message}
 
 
 def _named(flows: Iterable[Flow] | Mapping[str, Flow]) -> dict[str, Flow]:

@@ -11,7 +11,7 @@ from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow.flows._flow import Field, Flow
 from principalflow.objective import Objective, Vector, checked_theta
-from principalflow.spectrum._krylov import Applied, krylov
+from principalflow.spectrum import Applied, krylov
 
 # Up to here all eigenvectors cost less than the Krylov basis with its bookkeeping.
 _DENSE_SIZE = 64
@@ -45,8 +45,10 @@ class FlippedDirection(Flow):
     """
 
     index: int = eqx.field(static=True, default=0, converter=partial(_checks.whole, "index", least=0))
-    rtol: float = eqx.field(static=True, default=1e-6, converter=partial(_checks.tolerance, "rtol"))
-    max_products: int = eqx.field(static=True, default=60, converter=partial(_checks.whole, "max_products", least=1))
+    rtol: float = eqx.field(static=True, kw_only=True, default=1e-6, converter=partial(_checks.tolerance, "rtol"))
+    max_products: int = eqx.field(
+        static=True, kw_only=True, default=60, converter=partial(_checks.whole, "max_products", least=1)
+    )
 
     def __check_init__(self):
         _checks.whole("max_products", self.max_products, least=self.index + 1)

@@ -1,5 +1,6 @@
 """Following a flow through time."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -11,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from principalflow import _checks
-from principalflow._compiled import compiled
+from principalflow._compiled import bound
 from principalflow._holomorphic import require_holomorphic
 from principalflow._progress import progress as progress_bar
 from principalflow.flows._flow import Flow, as_flow
@@ -57,14 +58,14 @@ class Solution:
 def integrate(
     flow: Flow,
     objective: Objective,
-    theta: _checks.Numbers,
+    theta: _checks.Numbers | PyTree,
     time: float,
     *,
     rtol: float = 1e-6,
     atol: float = 1e-9,
     solver: Literal["auto", "tsit5", "dopri8", "euler"] = "auto",
     step: float | None = None,
-    saves: int | Sequence[float] | Array | None = None,
+    saves: int | Sequence[float] | np.ndarray | Array | None = None,
     max_steps: int = 1000,
     progress: bool | None = None,
 ) -> Solution:
@@ -75,16 +76,17 @@ def integrate(
     Args:
         flow: The flow; a complex one needs a holomorphic loss, which is checked first.
         objective: The loss.
-        theta: The starting point.
+        theta: The starting point, flat or as the parameters that the objective was made with.
         time: How long to follow the flow.
         rtol: Relative tolerance of a solver step, below 1.
         atol: Absolute tolerance of a solver step.
         solver: `"auto"` takes tsit5, and dopri8 for rtol below 1e-8. `"euler"` with `step=5e-5` is the
             paper's way (appendix C), for comparison.
-        step: The step of `"euler"`. An adaptive solver that gets stuck, as it does where a field jumps, begins again at
-            the start with Euler's steps of this length, if it is given; `solver` of the solution says so.
+        step: The step of `"euler"`. An adaptive solver that gets stuck or runs out of `max_steps`, as it does where a
+            field jumps, begins again at the start with Euler's steps of this length, if it is given, however many they
+            are; `solver` of the solution says so.
         saves: None for start and end, a whole number n for n + 1 evenly spaced times from 0 to `time`,
-            or the times themselves. The solver steps on them.
+            or the times themselves. tsit5 steps on them; dopri8 has a polynomial of order 7 between its steps.
         max_steps: An adaptive solver gives up after this many steps, and says so. "euler" takes what it needs.
         progress: Whether to show how far it is; None for where there is a terminal.
 
@@ -117,22 +119,22 @@ def integrate(
     theta = check_start(flow, objective, theta)
     if solver != EULER:
         rtol = _checks.resolvable("rtol", rtol, theta.dtype)
-    solver = solver_for(rtol) if solver == "auto" else solver
+    method = solver_for(rtol) if solver == "auto" else solver
     field = StateField(flow, objective, flow.start(objective, theta))
     to_the_end = np.concatenate([[0.0], times, [time]])
     with progress_bar(100, progress) as show:
-        path = follow(field, field.start, to_the_end, rtol, atol, solver, step, max_steps, show)
-    if path.status is Status.DIVERGED and not path.steps:
+        path = follow(field, field.start, to_the_end, rtol, atol, method, step, max_steps, show)
+    if path.status is Status.DIVERGED and not path.steps and not np.all(np.isfinite(field(field.start))):
         raise ValueError("theta must have a finite vector field under the flow; it is not finite there.")
     reached = min(len(path.states) - 1, len(times))
-    thetas = jnp.stack([field.parameters(state) for state in path.states[1 : 1 + reached]] or [theta])[:reached]
+    thetas = field.stacked([field.parameters(state) for state in path.states[1 : 1 + reached]] or [theta])[:reached]
     spent = field.spent
     status, message = path.status, path.message
     if status is Status.COMPLETED and not spent.error <= rtol:  # NaN is not known at all
         status = Status.INEXACT
         message = f"reached the end, but the field is only known to {spent.error:.1e}: {flow.remedy}"
     return Solution(
-        jnp.asarray(times[:reached]),
+        jax.device_put(times[:reached]),
         thetas,
         spent.evaluations,
         spent.products,
@@ -144,7 +146,7 @@ def integrate(
     )
 
 
-def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers) -> Array:
+def check_start(flow: Flow, objective: Objective, theta: _checks.Numbers | PyTree) -> Array:
     """Returns `theta` as an array if the flow can be followed from it on this loss, or raises."""
     as_flow(flow)
     theta = checked_theta(objective, theta, half=False)
@@ -168,7 +170,7 @@ def solver_for(rtol: float) -> str:
 
 @dataclass
 class Spent:
-    """What evaluations of a field took since the last count, and how exact the worst of them was."""
+    """What evaluations of a field took since the last count, and how exact the worst one of an accepted step was."""
 
     evaluations: int = 0
     products: int = 0
@@ -176,6 +178,17 @@ class Spent:
     cost: float = 0.0
     error: float = 0.0
     converged: bool = True
+    trials: list[float] = dataclasses.field(default_factory=list)
+    settled: bool = False
+
+    def settle(self, count: int) -> None:
+        """Takes the errors of the last `count` evaluations, those of a step that was accepted, and forgets others.
+
+        The first one of all, at the start, counts with the first step.
+        """
+        first = self.trials[:1] if not self.settled else []
+        self.error = float(np.max([self.error, *first, *self.trials[-count:]]))  # which keeps a NaN
+        self.trials, self.settled = [], True
 
 
 class StateField:
@@ -184,8 +197,8 @@ class StateField:
     def __init__(self, flow: Flow, objective: Objective, state: PyTree):
         # Numbers become arrays, so that another learning rate doesn't compile again.
         self._flow = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, flow)
-        self._objective = objective
         vector, self._unravel = ravel_pytree(state)
+        self._evaluate = bound(_evaluate, self._flow, objective, self._unravel, vector)
         self._on_cpu = all(device.platform == "cpu" for device in vector.devices())
         self.start, self.spent = self._placed(vector), Spent()
 
@@ -194,14 +207,14 @@ class StateField:
         return self._placed(ravel_pytree(state)[0])
 
     def __call__(self, vector: Any) -> Any:
-        slope, numbers = _evaluate(self._flow, self._objective, jnp.asarray(vector), self._unravel)
+        slope, numbers = self._evaluate(vector)
         products, error, converged, cost = np.asarray(numbers).tolist()
         spent = self.spent
         spent.evaluations += 1
         spent.products += int(products)
         spent.most_products = max(spent.most_products, int(products))
         spent.cost += cost
-        spent.error = float(np.maximum(spent.error, error))  # which keeps a NaN
+        spent.trials.append(error)
         spent.converged &= bool(converged)
         return self._placed(slope)
 
@@ -213,6 +226,10 @@ class StateField:
     def parameters(self, vector: Any) -> Array:
         """Returns the modelled parameters of a state."""
         return self._flow.parameters(self._unravel(jnp.asarray(vector)))
+
+    def stacked(self, thetas: list[Array]) -> Array:
+        """Returns parameters one below the other; on a CPU nothing is compiled for their number."""
+        return jax.device_put(np.stack(thetas)) if self._on_cpu else jnp.stack(thetas)
 
     def _placed(self, vector: Array) -> Any:
         return np.asarray(vector) if self._on_cpu else vector
@@ -240,9 +257,10 @@ def follow(
     show: Callable[[int, str], None] = lambda done, words: None,
 ) -> StatePath:
     """Returns the path of a state through the times, by Euler's steps where the adaptive solver gets stuck."""
-    end = float(times[-1])
+    end, evaluations = float(times[-1]), 1 if solver == EULER else len(PAIRS[solver].stages)
 
     def tell(time: float) -> None:
+        field.spent.settle(evaluations)
         show(int(100 * time / end) if end else 100, f"time {time:.4g} of {end:.4g}, {field.spent.evaluations} fields")
 
     with np.errstate(all="ignore"):  # a step that overflows is rejected
@@ -251,6 +269,7 @@ def follow(
         followed = adaptive(field, state, times, PAIRS[solver], rtol, atol, max_steps, tell)
         path = _path(field, followed, times, solver, max_steps)
         if path.status in (Status.STUCK, Status.MAX_STEPS) and step is not None:
+            evaluations, field.spent.error = 1, 0.0
             again = _path(field, euler(field, state, times, step, tell), times, EULER, max_steps)
             return again._replace(steps=path.steps + again.steps)
     return path
@@ -270,7 +289,7 @@ def _path(field: StateField, followed: Followed, times: np.ndarray, solver: str,
         Status.INTERRUPTED: f"interrupted {where} of {end:.4g}",
     }[status]
     if status is Status.DIVERGED and not steps:
-        message = "diverged: the field is not finite at the start"
+        message = "diverged: the field at the start is too large to be followed"
     return StatePath(followed.states, steps, solver, status, message)
 
 
@@ -280,8 +299,7 @@ def _runs_away(followed: Followed, time: float) -> bool:
     return 1e-6 * time * slope > max(start, last)
 
 
-@compiled
-def _evaluate(flow: Flow, objective: Objective, vector: Array, unravel: Callable) -> tuple[Array, Array]:
+def _evaluate(flow: Flow, objective: Objective, unravel: Callable, vector: Array) -> tuple[Array, Array]:
     """Returns the slope of a state in a vector, and the products, error, convergence and cost of it in another."""
     field = flow.evaluate(objective, unravel(vector))
     numbers = (field.products, field.error, field.converged, field.cost)

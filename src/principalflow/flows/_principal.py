@@ -12,7 +12,7 @@ from principalflow._compiled import compiled
 from principalflow.flows._flow import Field, RateFlow
 from principalflow.flows._logarithm import BRANCHES, Branch, phi, phi_times
 from principalflow.objective import Objective, Vector, as_objective, checked_theta
-from principalflow.spectrum._krylov import krylov
+from principalflow.spectrum import krylov
 
 METHODS = ("auto", "dense", "krylov")
 # Up to here all eigenvalues cost less than the Krylov basis with its bookkeeping.
@@ -50,10 +50,12 @@ class Principal(RateFlow):
         Array([-0.4621+2.0944j], dtype=complex128)
     """
 
-    branch: Branch = eqx.field(static=True, default="continuous")
-    method: Literal["auto", "dense", "krylov"] = eqx.field(static=True, default="auto")
-    rtol: float = eqx.field(static=True, default=1e-8, converter=partial(_checks.tolerance, "rtol"))
-    max_products: int = eqx.field(static=True, default=60, converter=partial(_checks.whole, "max_products", least=1))
+    branch: Branch = eqx.field(static=True, kw_only=True, default="continuous")
+    method: Literal["auto", "dense", "krylov"] = eqx.field(static=True, kw_only=True, default="auto")
+    rtol: float = eqx.field(static=True, kw_only=True, default=1e-8, converter=partial(_checks.tolerance, "rtol"))
+    max_products: int = eqx.field(
+        static=True, kw_only=True, default=60, converter=partial(_checks.whole, "max_products", least=1)
+    )
 
     is_complex = True
 

@@ -5,6 +5,7 @@ are NumPy's on a CPU, whose small operations are quicker, and JAX's, on their de
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,11 +28,15 @@ class Pair(NamedTuple):
         stages: For each stage after the first the weights of those before it; the last are those of the step.
         errors: Weights of one or two error estimates.
         order: Of the step's error as a function of its length.
+        between: Further stages for the states within a step; a pair that has none steps on the times.
+        polynomial: How all stages go into the higher coefficients of these states.
     """
 
     stages: tuple[np.ndarray, ...]
     errors: tuple[np.ndarray, ...]
     order: int
+    between: tuple[np.ndarray, ...] = ()
+    polynomial: np.ndarray | None = None
 
 
 # Ch. Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, 2011.
@@ -67,6 +72,8 @@ _DOPRI8 = Pair(
     (*(DOP853.A[i, :i] for i in range(1, DOP853.n_stages)), DOP853.B),
     (DOP853.E5, DOP853.E3),
     order=8,
+    between=tuple(row[: DOP853.n_stages + 1 + i] for i, row in enumerate(DOP853.A_EXTRA)),
+    polynomial=DOP853.D,
 )
 PAIRS = {"tsit5": _TSIT5, "dopri8": _DOPRI8}
 
@@ -103,7 +110,7 @@ def adaptive(
 ) -> Followed:
     """Follows a field through the times, the first of them the state's, by steps as long as the tolerance allows.
 
-    The steps end on the times: interpolating between them would lose digits to the tolerance.
+    They end on the times, unless the pair has a polynomial that is as exact between its steps.
 
     Args:
         field: The derivative of a state, a vector.
@@ -113,39 +120,48 @@ def adaptive(
         rtol: Tolerance of a step, relative to the state.
         atol: Absolute tolerance; the root mean square over the entries is bounded.
         max_steps: The most steps.
-        tell: Is told the time after every step.
+        tell: Called with the time after every step.
     """
     xp, dtype = _namespace(state), state.real.dtype
     stages, errors = ([xp.asarray(row, dtype=dtype) for row in rows] for rows in (pair.stages, pair.errors))
     span, time, steps, states = float(times[-1] - times[0]), float(times[0]), 0, [state]
     least = span * max(_LEAST_STEP, _ROUNDING_UNITS * float(xp.finfo(dtype).eps))
-    slope = field(state)
+    slope, pending = field(state), times[1:].tolist()
     if not _in_range(xp, slope):
         return Followed(states, state, slope, time, steps, Status.DIVERGED)
     # The whole time at once if that moves the state little; a bold guess is corrected.
     step = min(span, 0.1 * (1 + _rms(xp, state)) / max(_rms(xp, slope), 1e-300))
     try:
-        for target in times[1:].tolist():
-            while time < target:
-                if steps == max_steps:
-                    return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
-                length = target - time if time + step >= target - least else step
-                new, slopes = _step(xp, field, state, slope, length, stages)
-                size = _rms_error(xp, slopes, length, errors, atol + rtol * xp.maximum(abs(state), abs(new)))
-                steps += 1
-                factor = _factor(size, pair.order)
-                if size <= 1:
-                    time, state, slope = target if length == target - time else time + length, new, slopes[-1]
-                    # A step that was cut short by a time to save says nothing against longer ones.
-                    step = max(step, length * factor) if length < step else length * factor
-                    if not _in_range(xp, state):
-                        return Followed(states, state, slope, time, steps, Status.DIVERGED)
-                    tell(time)
-                else:
-                    step = length * min(factor, _SAFETY)
-                if step < least:
-                    return Followed(states, state, slope, time, steps, Status.STUCK)
-            states.append(state)
+        while pending:
+            if time == pending[0]:
+                states.append(state)
+                pending.pop(0)
+                continue
+            target = pending[-1 if pair.between else 0]
+            if steps == max_steps:
+                return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
+            length = target - time if time + step >= target - least else step
+            new, slopes = _step(xp, field, state, slope, length, stages)
+            size = _rms_error(xp, slopes, length, errors, atol + rtol * xp.maximum(abs(state), abs(new)))
+            steps += 1
+            factor = _factor(size, pair.order)
+            if size <= 1:
+                before, old = time, state
+                time, state, slope = target if length == target - time else time + length, new, slopes[-1]
+                # A step that was cut short by a time to save says nothing against longer ones.
+                step = max(step, length * factor) if length < step else length * factor
+                if not _in_range(xp, state):
+                    return Followed(states, state, slope, time, steps, Status.DIVERGED)
+                tell(time)
+                passed = [t for t in pending if t < time]
+                if passed:
+                    between = _between(xp, field, old, new, slopes, length, pair)
+                    states += [between((t - before) / length) for t in passed]
+                    pending = pending[len(passed) :]
+            else:
+                step = length * min(factor, _SAFETY)
+            if step < least:
+                return Followed(states, state, slope, time, steps, Status.STUCK)
     except KeyboardInterrupt:
         return Followed(states, state, slope, time, steps, Status.INTERRUPTED)
     return Followed(states, state, slope, time, steps, Status.COMPLETED)
@@ -153,40 +169,68 @@ def adaptive(
 
 def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callable[[float], None]) -> Followed:
     """Follows a field by Euler's steps, each as long as `step` or so much shorter that they end on the times."""
-    xp, steps, states, time, slope = _namespace(state), 0, [state], float(times[0]), None
+    xp, steps, states, now, slope = _namespace(state), 0, [state], float(times[0]), None
     try:
-        for target in times[1:].tolist():
+        for time, target in pairwise(times.tolist()):
             count = int(np.ceil((target - time) / step - 1e-9))
             length = (target - time) / max(count, 1)
             for i in range(count):
                 slope = field(state)
                 new = state + length * slope
                 if not _in_range(xp, new):
-                    return Followed(states, state, slope, time + i * length, steps, Status.DIVERGED)
-                state, steps = new, steps + 1
-                tell(time + (i + 1) * length)
-            time = target
+                    return Followed(states, state, slope, now, steps, Status.DIVERGED)
+                state, steps, now = new, steps + 1, time + (i + 1) * length
+                tell(now)
+            now = target
             states.append(state)
     except KeyboardInterrupt:
-        return Followed(states, state, slope, time, steps, Status.INTERRUPTED)
-    return Followed(states, state, slope, time, steps, Status.COMPLETED)
+        return Followed(states, state, slope, now, steps, Status.INTERRUPTED)
+    return Followed(states, state, slope, now, steps, Status.COMPLETED)
 
 
 def _step(xp: Any, field: Field, state: Any, slope: Any, length: float, stages: Sequence[Any]) -> tuple[Any, list]:
     slopes, new = [slope], state
     for weights in stages:
-        new = state + length * (weights @ xp.stack(slopes))
+        new = state + length * _combined(xp, weights, slopes)
         slopes.append(field(new))
     return new, slopes
 
 
+def _between(
+    xp: Any, field: Field, state: Any, new: Any, slopes: list, length: float, pair: Pair
+) -> Callable[[float], Any]:
+    """Returns the states within a step, from 0 at its start to 1 at its end (Hairer, Nørsett, Wanner, section II.6)."""
+    end, slopes = slopes[-1], [*slopes]
+    for weights in pair.between:
+        slopes.append(field(state + length * _combined(xp, xp.asarray(weights, dtype=state.real.dtype), slopes)))
+    change = new - state
+    higher = _combined(xp, xp.asarray(pair.polynomial, dtype=state.real.dtype), slopes)
+    first = [change, length * slopes[0] - change, 2 * change - length * (end + slopes[0])]
+    coefficients = [*first, *(length * row for row in higher)]
+
+    def at(x: float) -> Any:
+        total = xp.zeros_like(state)
+        for i, coefficient in enumerate(reversed(coefficients)):
+            total = (total + coefficient) * (1 - x if i % 2 else x)
+        return state + total
+
+    return at
+
+
 def _rms_error(xp: Any, slopes: list, length: float, errors: Sequence[Any], scale: Any) -> float:
     """Returns the error of a step over the tolerance, infinite where it isn't a number."""
-    stacked = xp.stack(slopes)
-    sizes = [length * _rms(xp, weights @ stacked / scale) for weights in errors]
+    scale = xp.maximum(scale, float(xp.finfo(scale.dtype).tiny))  # of a parameter that is 0 and stays so
+    sizes = [length * _rms(xp, _combined(xp, weights, slopes) / scale) for weights in errors]
     # Of two estimates, Hairer's: the one of higher order, damped where the other says that it is too good to be true.
     size = sizes[0] if len(sizes) == 1 else sizes[0] ** 2 / max((sizes[0] ** 2 + 0.01 * sizes[1] ** 2) ** 0.5, 1e-300)
     return size if np.isfinite(size) else np.inf
+
+
+def _combined(xp: Any, weights: Any, slopes: list) -> Any:
+    """Returns sums of the slopes; accelerators would multiply in less than single precision if not asked otherwise."""
+    if xp is np:
+        return weights @ np.stack(slopes)
+    return xp.tensordot(weights, xp.stack(slopes), 1, precision="highest")
 
 
 def _factor(size: float, order: int) -> float:

@@ -24,6 +24,7 @@ def build(
     input_shape: Sequence[int],
     outputs: int,
     key: PRNGKeyArray | None = None,
+    *,
     hidden: Sequence[int] = (100, 100, 100),
     **options: Any,
 ) -> eqx.Module:

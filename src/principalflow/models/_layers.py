@@ -54,9 +54,9 @@ class Linear(eqx.Module):
         inputs: int,
         outputs: int,
         key: PRNGKeyArray,
+        *,
         gain: float = 1.0,
         dtype: Any = None,
-        *,
         in_network: bool = False,
     ):
         inputs, outputs = _sizes.size("inputs", inputs), _sizes.size("outputs", outputs)
@@ -82,7 +82,7 @@ class Conv(eqx.Module):
         inputs: Channels that come in.
         outputs: Channels that go out.
         size: The side of the kernel, odd.
-        stride: Take every so manieth position.
+        stride: Distance between two positions.
         key: For the weights.
         bias: Whether a bias is added.
         gain: Scales the weights.

@@ -47,6 +47,7 @@ class MLP(eqx.Module):
         hidden: Sequence[int],
         outputs: int,
         key: PRNGKeyArray,
+        *,
         activation: str = "elu",
         gain: float = 1.0,
         dtype: Any = None,
@@ -58,7 +59,7 @@ class MLP(eqx.Module):
         _sizes.check_parameters(dict(hidden=units, inputs=inputs, outputs=outputs), pairwise(sizes), dtype)
         keys = jax.random.split(key, len(sizes) - 1)
         pairs = zip(pairwise(sizes), keys, strict=True)
-        self.layers = [Linear(a, b, k, gain, dtype, in_network=True) for (a, b), k in pairs]
+        self.layers = [Linear(a, b, k, gain=gain, dtype=dtype, in_network=True) for (a, b), k in pairs]
         self.activation = activation
 
     def __call__(self, x: Inexact[Array, "N ..."]) -> Inexact[Array, "N outputs"]:

@@ -69,6 +69,7 @@ class ResNet(eqx.Module):
         input_shape: tuple[int, ...],
         outputs: int,
         key: PRNGKeyArray,
+        *,
         depth: int = 18,
         width: float = 1.0,
         activation: str = "elu",
@@ -101,7 +102,7 @@ class ResNet(eqx.Module):
             _Block(channels, block_key, stride, activation, len(blocks), *options)
             for (channels, stride), block_key in zip(blocks, keys, strict=True)
         ]
-        self.head = Linear(last, outputs, head_key, gain, dtype, in_network=True)
+        self.head = Linear(last, outputs, head_key, gain=gain, dtype=dtype, in_network=True)
 
     def __call__(self, x: Images) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch of images."""

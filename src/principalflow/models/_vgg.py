@@ -55,6 +55,7 @@ class VGG(eqx.Module):
         input_shape: tuple[int, ...],
         outputs: int,
         key: PRNGKeyArray,
+        *,
         depth: int = 11,
         width: float = 1.0,
         activation: str = "elu",
@@ -79,7 +80,7 @@ class VGG(eqx.Module):
                 stage.append(ConvNorm(before, after, 3, used, 1, normalization, gain, dtype))
                 before = after
             self.stages.append(stage)
-        self.head = Linear(before, outputs, key, gain, dtype, in_network=True)
+        self.head = Linear(before, outputs, key, gain=gain, dtype=dtype, in_network=True)
 
     def __call__(self, x: Images) -> Inexact[Array, "N outputs"]:
         """Returns the outputs for a batch of images."""

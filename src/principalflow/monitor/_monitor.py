@@ -59,6 +59,7 @@ class Monitor(Watch):
     def __init__(
         self,
         objective: Objective,
+        *,
         k: int = 3,
         every: int = 10,
         tol: float = 1e-2,

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from principalflow import _checks, runs
 from principalflow.monitor._events import in_words
 from principalflow.record import Row
-from principalflow.runs._export import add_row
+from principalflow.status import Status
 
 
 class Sink(NamedTuple):
     """What takes each row, and what takes the status and the message of the end."""
 
     append: Callable[[Row], Any]
-    close: Callable[[runs.Status, str], Any] = lambda status, message: None
+    close: Callable[[Status, str], Any] = lambda status, message: None
 
 
 def sink(to: Any, config: dict[str, Any]) -> Sink:
@@ -23,7 +23,7 @@ def sink(to: Any, config: dict[str, Any]) -> Sink:
         run = runs.create(_checks.path("to", to), config)
         return Sink(lambda row: run.append(in_words(row)), run.close)
     if hasattr(to, "add_scalar"):
-        return Sink(lambda row: add_row(to, row))  # the writer is the user's and stays open
+        return Sink(lambda row: runs.add_row(to, row))  # the writer is the user's and stays open
     if to is None or callable(to):
         return Sink(to or (lambda row: None))
     raise ValueError(

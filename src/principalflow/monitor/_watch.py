@@ -7,13 +7,14 @@ from typing import Any, Self
 import numpy as np
 import pandas
 
-from principalflow import _checks, runs
+from principalflow import _checks
 from principalflow.monitor._events import Changes, Event, in_words
 from principalflow.monitor._schedule import Schedule
 from principalflow.monitor._sinks import sink
 from principalflow.monitor._summary import summary
 from principalflow.monitor._threshold import Threshold
 from principalflow.record import Record, Row
+from principalflow.status import Status
 
 # Begins the names of those arrays of a monitor's state that the eigenpairs start from.
 _TRAIL = "trail_"
@@ -71,7 +72,7 @@ class Watch:
         late = f" At {put_off} steps a measurement was due and put off, to keep to the budget."
         return seen + (late if put_off else "")
 
-    def close(self, status: runs.Status = "done", message: str | None = None) -> None:
+    def close(self, status: Status = Status.COMPLETED, message: str | None = None) -> None:
         """Ends what `to` was given a path for, with the summary as its message; a second call does nothing."""
         if not self._closed:
             self._sink.close(status, self.summary() if message is None else message)
@@ -84,7 +85,7 @@ class Watch:
         if kind is None:
             self.close()
         else:
-            self.close("interrupted", f"{kind.__name__}: {error}")
+            self.close(Status.INTERRUPTED, f"{kind.__name__}: {error}")
 
     def _measure(
         self,

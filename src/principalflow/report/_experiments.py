@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import inspect
-import io
 import json
 import os
 import shlex
@@ -45,7 +44,7 @@ class Section:
         return sum(claim["held"] for claim in self.claims)
 
 
-def write_experiments(results: Sequence["Result"], path: str | os.PathLike[str], title: str | None = None) -> Path:
+def write_experiments(results: Sequence["Result"], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Writes one HTML page of the paper's experiments; it needs no network.
 
     A table of all results stands above a section for each: what the paper says, the figure, the claims with their
@@ -134,14 +133,9 @@ def _pictures(result: "Result") -> tuple[Mapping[str, Any] | None, Sequence[Mapp
 
 
 def _figure(result: "Result") -> dict[str, Any]:
-    from principalflow.reproduce._result import DPI, FIGURE
+    from principalflow.reproduce import DPI
 
-    if result.folder and (saved := result.folder / FIGURE).exists():
-        png = saved.read_bytes()
-    else:
-        buffer = io.BytesIO()
-        result.draw().savefig(buffer, format="png", dpi=DPI)
-        png = buffer.getvalue()
+    png = result.png()
     pixels = int.from_bytes(png[16:20], "big")  # the width, in a PNG's header
     return {"base64": base64.b64encode(png).decode("ascii"), "width": round(pixels * 96 / DPI)}  # CSS has 96 per inch
 

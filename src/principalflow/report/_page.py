@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from principalflow import _checks
-from principalflow.runs._files import write_text
+from principalflow._files import write_text
 
 
 def render(name: str, title: str, with_plots: bool, **content: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from principalflow.plot import _typical
+from principalflow.plot import typical
 from principalflow.report._points import points
 from principalflow.report._run import RELATIVE, SCALED, THRESHOLD, Run, edges
 
@@ -218,7 +218,7 @@ def _plot(identity: str, title: str, text: str, views: list[Drawing], log: bool 
 def _view(label: str, axis: str, lines: list[Drawing], level: float | None = None) -> Drawing:
     """A view; `level` is where a dashed line crosses it, `unit` from where on values of both signs are compressed."""
     values = np.array([y for line in lines for y in line["y"]], dtype=float)
-    unit = _typical(values) if np.any(values < 0) else None
+    unit = typical(values) if np.any(values < 0) else None
     return {"label": label, "axis": axis, "lines": lines, "level": level, "unit": unit}
 
 

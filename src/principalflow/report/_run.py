@@ -21,7 +21,7 @@ class Run:
             rate. Those that were recorded and aren't finite are infinite.
         events: Steps and sentences.
         config: Options and their values, those of nested options as "outer.inner".
-        status: "running", "done", "diverged", "interrupted", or "" where nothing is known.
+        status: "running", "completed", "diverged", "interrupted", or "" where nothing is known.
         message: A sentence, or "".
         of_batches: Whether the losses are those of batches, so that one can't be compared with the next.
         k: How many eigenvalues were measured.

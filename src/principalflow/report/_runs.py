@@ -12,7 +12,7 @@ from principalflow.report._run import Run, read
 _TICKS = 60  # marks of events per run: more than these would touch each other
 
 
-def write(runs: Mapping[str, Any], path: str | os.PathLike[str], title: str | None = None) -> Path:
+def write(runs: Mapping[str, Any], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Writes one HTML page that shows and compares training runs; it needs no network.
 
     Above the plots stands each run in words, and with several runs a table of what differs. All plots share their

@@ -10,7 +10,7 @@ from principalflow.report._run import RELATIVE, SCALED, Run, edges
 _NONE = "none"
 _STATUS = {
     "running": "The run is still going",
-    "done": "The run is done",
+    "completed": "The run completed",
     "diverged": "The run diverged",
     "interrupted": "The run was interrupted",
 }

@@ -6,14 +6,13 @@ try:
 except ImportError as error:
     raise ImportError(f"principalflow.reproduce needs {error.name}: pip install 'principalflow[reproduce]'.") from error
 
+from principalflow._lab import CLAIMS, DPI, PROFILES, Claim, Experiment, Profile, Result
 from principalflow.reproduce._catalogue import EXPERIMENTS
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Profile
-from principalflow.reproduce._folder import CLAIMS, clean, collect
-from principalflow.reproduce._result import Result
-from principalflow.reproduce._run import run, run_all
+from principalflow.reproduce._run import clean, collect, run, run_all
 
 __all__ = [
     "CLAIMS",
+    "DPI",
     "EXPERIMENTS",
     "PROFILES",
     "Claim",

@@ -1,84 +1,42 @@
-"""All experiments, in the order in which the paper tells its story."""
+"""All experiments: their words in `catalogue.toml`, each of them a module that is imported when it is asked for."""
 
-from principalflow.reproduce import (
-    banana,
-    bea_orders,
-    breast_cancer,
-    coefficients,
-    complex_needed,
-    cosine,
-    dal,
-    dal_approximation,
-    dal_batch_sizes,
-    dal_half,
-    dal_momentum,
-    dal_mse,
-    dal_per_parameter,
-    dal_power,
-    dal_quantities,
-    drift,
-    drift_generalisation,
-    edge,
-    edge_momentum,
-    flow_league,
-    gradient_flow,
-    instabilities,
-    instabilities_resnet,
-    iris_edge,
-    landscapes,
-    local_flows,
-    lower_rate,
-    motivation,
-    non_principal,
-    one_direction,
-    projection_dynamics,
-    projection_prediction,
-    quadratic_2d,
-    sharp_minima,
-    small_mlp,
-    validating_bea,
-    z_square,
-)
-from principalflow.reproduce._experiment import Experiment
+import functools
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import import_module, resources
 
-_MODULES = (
-    motivation,
-    complex_needed,
-    coefficients,
-    z_square,
-    quadratic_2d,
-    banana,
-    cosine,
-    small_mlp,
-    breast_cancer,
-    iris_edge,
-    bea_orders,
-    validating_bea,
-    gradient_flow,
-    edge,
-    projection_prediction,
-    local_flows,
-    instabilities,
-    instabilities_resnet,
-    one_direction,
-    projection_dynamics,
-    lower_rate,
-    sharp_minima,
-    non_principal,
-    drift,
-    dal,
-    dal_quantities,
-    dal_half,
-    dal_power,
-    drift_generalisation,
-    dal_approximation,
-    dal_mse,
-    dal_momentum,
-    dal_per_parameter,
-    dal_batch_sizes,
-    landscapes,
-    flow_league,
-    edge_momentum,
-)
+from principalflow._lab import Experiment
 
-EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.id: module.EXPERIMENT for module in _MODULES}
+# What a module may have besides `SETTINGS`, `run`, `claims` and `draw`, and whose it is then.
+_OPTIONAL = {"explore": "explore", "trainings": "trainings", "STAND_INS": "stand_ins", "SCHEMA": "schema"}
+
+
+class _Catalogue(Mapping[str, Experiment]):
+    """The experiments by their ids, in the order of the catalogue."""
+
+    def __getitem__(self, name: str) -> Experiment:
+        return _experiment(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_words())
+
+    def __len__(self) -> int:
+        return len(_words())
+
+
+EXPERIMENTS = _Catalogue()
+
+
+@functools.cache
+def _words() -> dict[str, dict]:
+    file = resources.files("principalflow.reproduce") / "catalogue.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _experiment(name: str) -> Experiment:
+    words = _words()[name]
+    module = import_module(f"principalflow.reproduce.{name.replace('-', '_')}")
+    given = {"profiles": module.SETTINGS, "run": module.run, "claims": module.claims, "draw": module.draw}
+    more = {ours: getattr(module, theirs) for theirs, ours in _OPTIONAL.items() if hasattr(module, theirs)}
+    return Experiment(id=name, **words | given | more)

@@ -10,14 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._dal_queries import DAL, FIXED, HALF, settings
-from principalflow.reproduce._experiment import Table
+from principalflow._lab import Table
+from principalflow.reproduce._dal_queries import DAL, HALF, settings
+from principalflow.reproduce._sweeps import FIXED, WITH_MOMENTUM
 
 _NAMES_INSIDE = 8  # of a legend; one with more would hide curves
-# Colours by name; shades for the rates of those whose names begin so, darker for higher ones; and those of all others.
+# Colours by name; shades for the rates of some families, darker for higher ones; and those of all others.
 _COLOURS = {DAL: "#D55E00", "DAL-0.875": "#E69F00", "DAL-0.75": "#0072B2", "DAL-0.625": "#56B4E9", HALF: "#009E73"}
 _COLOURS |= {"Prodigy": "#8C510A", "DoG": "#999933"}
-_SHADES = {FIXED: ("Greys", 0.95), "momentum": ("Purples", 0.95), "Adam": ("RdPu", 0.7)}
+_SHADES = {FIXED: ("Greys", 0.95), WITH_MOMENTUM: ("Purples", 0.95), "adam": ("RdPu", 0.7)}
 _OTHER_COLOURS = ("#8C510A", "#CC79A7", "#01665E", "#B2182B", "#4D9221", "#7B3294")
 
 
@@ -31,12 +32,12 @@ def panels(table: Table, columns: int) -> tuple[Figure, list[tuple[Any, str, Tab
 
 def draw_curves(ax: Axes, steps: Table, column: str, contenders: Sequence[str] | None = None, log: bool = True) -> None:
     """Draws a column over the steps of one setting, a colour for each contender, the seeds after the first fainter."""
-    names = list(dict.fromkeys(steps["contender"]))
+    shades = colours(steps)
     for (name, seed), rows in steps.groupby(["contender", "seed"], sort=False):
         if contenders is not None and name not in contenders:
             continue
         first, shown = seed == steps["seed"].min(), rows.dropna(subset=column)
-        style = {"color": colours(names)[name], "alpha": 1 if first else 0.25, "label": name if first else None}
+        style = {"color": shades[name], "alpha": 1 if first else 0.25, "label": name if first else None}
         ax.plot(shown["step"], shown[column], **style)
     ax.set_xlabel("step")
     if log:
@@ -55,7 +56,7 @@ def draw_losses(ax: Axes, steps: Table, contenders: Sequence[str] | None = None)
 
 def draw_accuracies(ax: Axes, contenders: Table, names: Sequence[str] | None = None) -> None:
     """Draws the test accuracies of one setting, mean and spread over the seeds; a cross where a seed diverged."""
-    shades = colours(list(contenders["contender"]))
+    shades = colours(contenders)
     rows = contenders if names is None else contenders[contenders["contender"].isin(names)]
     for x, (_, row) in enumerate(rows.iterrows()):
         shade = shades[row["contender"]]
@@ -67,11 +68,11 @@ def draw_accuracies(ax: Axes, contenders: Table, names: Sequence[str] | None = N
     ax.set_title("test accuracy over seeds (x: diverged)")
 
 
-def colours(names: Sequence[str]) -> dict[str, str]:
+def colours(table: Table) -> dict[str, str]:
     """Returns a colour for each contender, the same one in every setting, where the sweeps are the same."""
-    found = dict(_COLOURS)
-    for beginning, (shades, darkest) in _SHADES.items():
-        same = [name for name in names if name.startswith(beginning)]
+    families, found = table.groupby("contender", sort=False)["family"].first(), dict(_COLOURS)
+    for family, (shades, darkest) in _SHADES.items():
+        same = families.index[families == family]
         levels = np.linspace(darkest, 0.4, len(same))[::-1]
         found |= zip(same, map(to_hex, matplotlib.colormaps[shades](levels)), strict=True)
-    return found | dict(zip([name for name in names if name not in found], cycle(_OTHER_COLOURS)))
+    return found | dict(zip([name for name in families.index if name not in found], cycle(_OTHER_COLOURS)))

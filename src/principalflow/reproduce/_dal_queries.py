@@ -3,13 +3,12 @@
 import numpy as np
 import pandas
 
-from principalflow.reproduce._experiment import Claim, Table
+from principalflow._lab import Claim, Table
 from principalflow.reproduce._statistics import Correlation
-from principalflow.reproduce._sweeps import FULL_BATCH
+from principalflow.reproduce._sweeps import FIXED
 
 DAL, HALF = "DAL", "DAL-0.5"
 STEPS_NOT_COST = "Counted in steps; one of DAL's costs about three gradients."
-FIXED = "h = "  # how the names of fixed rates begin
 
 
 def settings(table: Table) -> list[tuple[str, Table]]:
@@ -17,9 +16,9 @@ def settings(table: Table) -> list[tuple[str, Table]]:
     return list(table.groupby("setting", sort=False))
 
 
-def is_full_batch(setting: str) -> bool:
-    """Returns whether a setting has all samples at each step, so that the loss of all is known at each."""
-    return setting.endswith(FULL_BATCH)
+def is_full_batch(rows: Table) -> bool:
+    """Returns whether the setting of these rows has all samples at each step, so that each loss is of all."""
+    return bool(rows["full_batch"].iloc[0])
 
 
 def of(table: Table, setting: str) -> Table:
@@ -35,7 +34,7 @@ def named(contenders: Table, name: str) -> Table:
 
 def fixed_rates(table: Table) -> Table:
     """Returns the rows of descent at fixed rates, without momentum or Adam."""
-    return table[table["contender"].str.startswith(FIXED)]
+    return table[table["family"] == FIXED]
 
 
 def lowest_loss(contenders: Table) -> Table:

@@ -1,12 +1,12 @@
 """The sweeps of the experiments on DAL: networks, rates and powers by profile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas
 
-from principalflow.reproduce._experiment import Experiment, Profile, Tables
+from principalflow._lab import Profile, Tables
 from principalflow.reproduce._sweeps import Sweep, batch, by_run, over_seeds, swept
 from principalflow.training import Options
 
@@ -25,15 +25,7 @@ _DIGITS = Options(
 _SMALL_RESNET = replace(
     _DIGITS, samples=128, model="resnet18", width=0.0625, normalization="none", steps=50, record_every=0
 )
-_MNIST = replace(
-    _DIGITS,
-    data="mnist",
-    samples=2000,
-    test_samples=2000,
-    width=1.0,
-    steps=200,
-    checkpoint_every=100,
-)
+_MNIST = replace(_DIGITS, data="mnist", samples=2000, test_samples=2000, width=1.0, steps=200, checkpoint_every=100)
 _VGG = Options(
     data="cifar10",
     samples=1000,
@@ -142,13 +134,9 @@ def both(*networks: Options) -> tuple[Sweep, ...]:
     return tuple(sweep for options in networks for sweep in (descent(options), dal(options)))
 
 
-def experiment(quick: Config, cpu: Config, paper: Config, **given: Any) -> Experiment:
-    """Returns an experiment on sweeps: what it runs, and what stands in for the paper's networks, its settings tell."""
-    profiles: dict[Profile, Config] = {"quick": quick, "cpu": cpu, "paper": paper}
-    stand_ins: dict[Profile, str] = {
-        profile: f"Here: {'; '.join(_networks(config))}." for profile, config in profiles.items()
-    }
-    return Experiment(**{"run": run, **given}, profiles=profiles, trainings=trainings, stand_ins=stand_ins)
+def stand_ins(profiles: Mapping[str, Config]) -> dict[str, str]:
+    """Returns what stands in for the paper's networks, which the settings tell."""
+    return {profile: f"Here: {'; '.join(_networks(config))}." for profile, config in profiles.items()}
 
 
 def _networks(config: Config) -> list[str]:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 
+from principalflow._lab import Claim, Profile, Table
 from principalflow.flows import PRODUCT_COST
-from principalflow.reproduce._experiment import Claim, Profile, Table
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.reproduce._trained import Trained, trained
 from principalflow.spectrum import top_eigenpairs
@@ -43,14 +43,7 @@ _VGG = replace(
 _RESNET = replace(_VGG, model="resnet18", normalization="none", stem="imagenet")
 _SMALL_RESNET = replace(_RESNET, data="digits", samples=128, steps=90, stem="auto", chunk=None)
 _FULL = replace(
-    _MNIST,
-    data="cifar10",
-    samples=50_000,
-    model="vgg16",
-    learning_rate=0.05,
-    steps=3000,
-    chunk=1000,
-    keep_every=100,
+    _MNIST, data="cifar10", samples=50_000, model="vgg16", learning_rate=0.05, steps=3000, chunk=1000, keep_every=100
 )
 
 # The paper's VGG on CIFAR-10 at three rates.
@@ -110,7 +103,7 @@ EULER_STEP = 5e-5  # the paper's, for every flow
 
 
 def unrecorded(network: Options, keep_every: int, **changes: Any) -> Options:
-    """Returns a training of which nothing is recorded but every so manieth iterate is kept."""
+    """Returns a training that records nothing and keeps every n-th iterate."""
     return replace(network, record_every=0, keep_every=keep_every, **changes)
 
 
@@ -176,10 +169,9 @@ def costs(runs: Sequence[Trained], more: float = 0, more_by_paper: float = 0) ->
 def cost_claim(table: Table, note: str = "") -> Claim:
     """Returns the claim that a row costs less than with the paper's methods."""
     ours, paper = table["ours"].iloc[0], table["paper"].iloc[0]
-    return Claim(
+    return Claim.below(
         "What it cost, in gradients, over what the paper's methods would have",
         ours / paper,
-        "<",
         1,
         note=f"{ours:,.0f} against {paper:,.0f}. A Hessian product counts as {PRODUCT_COST} gradients, and eigenpairs "
         f"that start anew at every step are taken for the paper's. {note}",

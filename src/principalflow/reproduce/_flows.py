@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
 from principalflow import _checks
+from principalflow._lab import Table
 from principalflow.descent import descend
 from principalflow.flows import (
     IGR,
@@ -21,7 +21,6 @@ from principalflow.flows import (
     integrate,
 )
 from principalflow.objective import Objective
-from principalflow.reproduce._experiment import Table
 
 DESCENT = "gradient descent"
 # Okabe and Ito's colours, the same for a flow in every figure; black is descent's.
@@ -55,26 +54,12 @@ def named(h: float, names: Iterable[str]) -> dict[str, SpectralFlow]:
 
 
 def follow(
-    objective: Objective,
-    theta: _checks.Numbers,
-    h: float,
-    steps: int,
-    flows: Iterable[str],
-    saves: int = 20,
+    objective: Objective, theta: _checks.Numbers, h: float, steps: int, flows: Iterable[str], saves: int = 20
 ) -> Table:
     """Returns descent's iterates and the flows' paths from one start, in the columns that `points` reads.
 
-    Args:
-        objective: The loss.
-        theta: The start.
-        h: The learning rate.
-        steps: How many steps of descent, and of time h.
-        flows: Names of flows.
-        saves: Points of a path for each step.
-
-    Returns:
-        A row for each point: `flow`, `time`, `step` (time over h), `loss` (its real part), `theta_0`,
-        `theta_0_imaginary`, ... and `solver` ("euler" where an adaptive one got stuck).
+    Each of the `saves` points of a step has a row: `flow`, `time`, `step` (time over h), `loss` (its real part),
+    `theta_0`, `theta_0_imaginary`, ... and `solver` ("euler" where an adaptive one got stuck).
     """
     path = descend(objective, theta, h, steps)
     parts = [_rows(objective, DESCENT, h * np.arange(len(path.thetas)), path.thetas, h).assign(solver="")]
@@ -131,5 +116,5 @@ def _rows(objective: Objective, name: str, times: Any, thetas: Any, h: float) ->
         for i in range(thetas.shape[1])
         for part, of in (("", np.real), ("_imaginary", np.imag))
     }
-    losses = np.real(np.asarray(jax.lax.map(objective.value, thetas)))
+    losses = [complex(objective.value(theta)).real for theta in thetas]
     return pandas.DataFrame({"flow": name, "time": times, "step": times / h, "loss": losses, **parameters})

@@ -8,9 +8,9 @@ import numpy as np
 import pandas
 
 from principalflow._checks import NonFiniteError
+from principalflow._lab import Table
 from principalflow.flows import PRODUCT_COST, Flow, NegativeGradient, PositiveGradient, integrate
 from principalflow.reproduce._edge import EULER_STEP
-from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._trained import Trained
 from principalflow.spectrum import top_eigenpairs
 

@@ -1,23 +1,17 @@
-"""Runs experiments, and keeps what came out."""
+"""Runs the paper's experiments, and keeps what came out."""
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-import jax
-
-from principalflow import _checks
+from principalflow import _checks, _lab
+from principalflow._lab import Experiment, Profile, Result
 from principalflow.reproduce._catalogue import EXPERIMENTS
-from principalflow.reproduce._experiment import PROFILES, Experiment, Profile
-from principalflow.reproduce._folder import collect, drawable, finished, writable
-from principalflow.reproduce._processes import attempt, results
-from principalflow.reproduce._result import Result, load
 
 
 def run(
     id: str,  # noqa: A002
     profile: Profile = "quick",
+    *,
     out: str | Path | None = None,
     seed: int | None = None,
     again: bool = False,
@@ -47,20 +41,14 @@ def run(
         >>> [claim.held for claim in result.claims]
         [True, True, True, True, True]
     """
-    experiment, config = _settings(id, profile, seed)
-    if out is not None:
-        writable(Path(out))
-        saved, _ = finished(Path(out), experiment, profile, config)
-        if saved and not again:
-            return saved
-    result = attempt(experiment, profile, config, None if out is None else Path(out))
-    return result if out is None else result.save(Path(out))
+    return _lab.run(_known(id), profile, None if out is None else _checks.path("out", out), seed, again)
 
 
 def run_all(
     ids: Iterable[str],
     profile: Profile,
     out: str | Path,
+    *,
     seed: int | None = None,
     again: bool = False,
     redraw: bool = False,
@@ -83,7 +71,7 @@ def run_all(
             is there.
         jobs: How many experiments to run at the same time, in so many processes.
         prepare: Called first in each of these processes; picklable.
-        say: Is told how it goes, a sentence at a time.
+        say: Called with a sentence on each step of progress.
 
     Returns:
         The results, in the order of the catalogue.
@@ -100,53 +88,54 @@ def run_all(
         >>> [result.experiment.id for result in results]
         ['coefficients']
     """
-    ids = dict.fromkeys(ids)
-    chosen = [_settings(name, profile, seed) for name in ids or EXPERIMENTS]
-    jobs = _checks.whole("jobs", jobs, least=1)
-    out = writable(Path(out))
-    if redraw:
-        there = [item for item, _ in chosen if ids or load(out, item, profile, outdated=True)[0]]
-        for saved in [drawable(out, experiment, profile) for experiment in there]:
-            say(f"{saved.experiment.id}: drawn again; {_told(_redrawn(saved, out))}.")
-        return collect(out, say, outdated=True)
-    seedless = [experiment.id for experiment, config in chosen if not hasattr(config, "seed")]
-    if seed is not None and seedless:
-        say(f"The seed makes no difference to {', '.join(seedless)}.")
-    waiting = []
-    for experiment, config in chosen:
-        saved, why = finished(out, experiment, profile, config)
-        if saved and not again:
-            say(f"{experiment.id}: there already; {_told(saved)}.")
-            continue
-        if why:
-            say(f"{experiment.id}: {why}, so it runs again.")
-        waiting.append((experiment, config))
-    if waiting:
-        say(f"Running {', '.join(experiment.id for experiment, _ in waiting)}.")
-    for number_done, result in enumerate(results(waiting, profile, out, jobs, prepare, say), 1):
-        line = f"{result.experiment.id}: {result.seconds:.1f} s{result.besides}; {_told(result)}"
-        say(f"[{number_done}/{len(waiting)}] {line}.")
-    return collect(out, say)
+    out = _checks.path("out", out)
+    chosen = [_known(name) for name in dict.fromkeys([ids] if isinstance(ids, str) else ids)]
+    _lab.run_all(chosen or EXPERIMENTS.values(), profile, out, seed, again, redraw, bool(chosen), jobs, prepare, say)
+    return collect(out, say=say, outdated=redraw)
 
 
-def _settings(name: str, profile: Profile, seed: int | None) -> tuple[Experiment, Any]:
+def collect(out: str | Path, *, say: Callable[[str], None] = print, outdated: bool = False) -> list[Result]:
+    """Returns the results in a folder, and lists their claims in `claims.json` there.
+
+    Args:
+        out: The folder.
+        say: Called with a sentence on what is left out, and why.
+        outdated: Whether to take also results that other versions, or another schema, made.
+
+    Returns:
+        The results, in the order of the catalogue, profile after profile.
+    """
+    return _lab.collect(EXPERIMENTS.values(), _checks.path("out", out), say, outdated)
+
+
+def clean(out: str | Path, *, say: Callable[[str], None] = print) -> list[Path]:
+    """Removes what no run takes any more: results and trainings that other versions, or another schema, made.
+
+    Results of other settings stay, and so do trainings that are in use.
+
+    Args:
+        out: A folder of results.
+        say: Called with a sentence on what is removed.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        ValueError: If `out` is no folder.
+        OSError: If something can't be removed.
+
+    Example:
+        >>> import tempfile
+        >>> import principalflow as pf
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = pf.reproduce.run("coefficients", out=folder)
+        ...     pf.reproduce.clean(folder)
+        Nothing is outdated.
+        []
+    """
+    return _lab.clean(EXPERIMENTS.values(), _checks.path("out", out), say)
+
+
+def _known(name: str) -> Experiment:
     _checks.one_of("id", name, tuple(EXPERIMENTS))
-    _checks.one_of("profile", profile, PROFILES)
-    experiment = EXPERIMENTS[name]
-    config = experiment.profiles[profile]
-    if seed is not None:
-        seed = _checks.whole("seed", seed, least=0)
-        config = dataclasses.replace(config, seed=seed) if hasattr(config, "seed") else config
-    return experiment, config
-
-
-def _redrawn(saved: Result, out: Path) -> Result:
-    with jax.enable_x64(True):
-        claims = saved.experiment.claims(saved.config, saved.tables)
-    return dataclasses.replace(saved, claims=claims).save(out)
-
-
-def _told(result: Result) -> str:
-    if result.error:
-        return f"FAILED: {result.error.strip().splitlines()[-1]}"
-    return f"{sum(claim.held for claim in result.claims)} of {len(result.claims)} claims held"
+    return EXPERIMENTS[name]

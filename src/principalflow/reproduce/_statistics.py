@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, rankdata
 
-from principalflow.reproduce._experiment import Table
+from principalflow._lab import Table
 
 _RESAMPLES = 1000
 

@@ -3,50 +3,37 @@
 import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from principalflow._compiled import compiled
+from principalflow._lab import Table
 from principalflow.flows import compare
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._flows import COLOURS, named
 
 PRINCIPAL = "PF, principal branch"
 FLOWS = ("NGF", "IGR flow", "PF", PRINCIPAL)
 MARKERS = dict(zip(FLOWS, "osDv", strict=True))
 # A path without jumps needs fewer steps for one of descent; where it needs more, its field jumps.
-_STEPS = 30
+_STEPS = 20
 # Of a flow's path, relative to descent's step.
-_TOLERANCE = 1e-6
+_TOLERANCE = 2e-6
 # Hessian products for one field: more than any of these networks needs (24), and no more, since they are paid for.
 _PRODUCTS = 30
 
 
 def spectra(objective: Objective, thetas: Any) -> np.ndarray:
     """Returns all eigenvalues of the Hessian at each of the points (points, D), the largest first."""
-    return np.stack([np.asarray(_spectrum(objective, theta)) for theta in jnp.asarray(thetas)])
+    return np.stack([np.linalg.eigvalsh(objective.hessian(theta))[::-1] for theta in thetas])
 
 
 def errors_from(objective: Objective, theta: Vector, h: float, steps: int, euler_steps: int) -> Table:
-    """Returns each flow's distance from descent, both from one start.
+    """Returns each flow's distance from descent, both from one start, in the rows of `compare`.
 
     A flow is followed by an adaptive solver while its field is smooth. Where the field jumps (the principal branch
     as soon as h λ₀ > 1; the continuous one where an eigenvalue passes 1/h off the real line) adaptive solvers get
-    stuck, and the flow is followed by Euler's steps, as the paper does.
-
-    Args:
-        objective: The loss.
-        theta: Where both start.
-        h: The learning rate.
-        steps: How many steps of descent, and of time h.
-        euler_steps: Euler's steps for one step of descent.
-
-    Returns:
-        A row for each flow and step, as `compare` has them.
+    stuck, and the flow is followed by Euler's steps, so many for one of descent, as the paper does.
     """
     flows = {
         name: dataclasses.replace(flow, rtol=0.1 * _TOLERANCE, max_products=_PRODUCTS) if flow.is_complex else flow
@@ -82,8 +69,3 @@ def draw_errors(ax: Axes, errors: Table) -> None:
     ax.set_yscale("log")
     ax.set(xlabel="gradient descent step n", ylabel=r"$\|\theta_n - \theta(nh)\|$")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-@compiled
-def _spectrum(objective: Objective, theta: Vector) -> jax.Array:
-    return jnp.linalg.eigvalsh(objective.hessian(theta))[::-1]

@@ -1,18 +1,20 @@
 """Trainings that several experiments look at: each is made once, and kept as a run directory."""
 
 import functools
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from principalflow import runs, training
-from principalflow.descent import descend
+from principalflow._checks import Numbers
+from principalflow._lab import Table
+from principalflow.descent import Descent, descend
 from principalflow.flows import PRODUCT_COST
 from principalflow.objective import Objective
 from principalflow.record import Record
-from principalflow.reproduce._experiment import Table
 from principalflow.reproduce._sweeps import Sweep, directory
+from principalflow.status import Status
 from principalflow.training import Options
 
 _IN_MEMORY = 4  # trainings that a process keeps at hand
@@ -82,6 +84,14 @@ def rate(options: Options) -> float:
 def record_of(options: Options) -> Record:
     """Returns what a training records, for descent that goes on from it."""
     return Record(k=options.directions, tol=options.tolerance)
+
+
+def recorded(objective: Objective, theta: Numbers, h: float, steps: int, record: Record, **options: Any) -> Descent:
+    """Returns what `descend` does; an interruption ends the experiment, of which half is none."""
+    path = descend(objective, theta, h, steps, record=record, progress=False, **options)
+    if path.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return path
 
 
 def cost(records: Table) -> float:

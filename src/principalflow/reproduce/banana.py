@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from principalflow import functions, plot
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
+from principalflow._lab import PROFILES, Claim, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, at_steps, errors, follow, points, stack
 
 FLOWS = ("NGF", "IGR flow", "PF", "PF, principal branch", "PF with third-order term")
@@ -36,51 +36,45 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         first = {name: errors(paths, name)[0] for name in FLOWS}
         mean = {name: errors(paths, name).mean() for name in FLOWS}
         found += [
-            Claim(
-                f"h = {h}: after one step the PF's error over the IGR flow's", first["PF"] / first["IGR flow"], "<", 1
+            Claim.below(
+                f"h = {h}: after one step the PF's error over the IGR flow's", first["PF"] / first["IGR flow"], 1
             ),
-            Claim(
+            Claim.below(
                 f"h = {h}: over {config.steps} steps the PF's mean error over the smaller of NGF's and IGR flow's",
                 mean["PF"] / min(mean["NGF"], mean["IGR flow"]),
-                "<",
                 1,
             ),
         ]
     mean = {name: errors(middle, name).mean() for name in FLOWS}
     return [
         *found,
-        Claim(
+        Claim.below(
             f"h = {config.rates[1]}: the same for the principal branch of the logarithm, which the paper uses",
             mean["PF, principal branch"] / min(mean["NGF"], mean["IGR flow"]),
-            "<",
             1,
             note="The paper reports that the PF follows descent over many steps here. With the textbook's branch it "
             "does not: as soon as the path leaves the real axis, the logarithm jumps by 2πi where 1 − h λ crosses the "
             "negative real axis, which is where this flow lives. The continuous branch moves the jump away.",
         ),
-        Claim(
+        Claim.below(
             f"h = {config.rates[1]}: what the continuous branch changes: its mean error over the principal branch's",
             mean["PF"] / mean["PF, principal branch"],
-            "<",
             0.5,
         ),
-        Claim(
+        Claim.above(
             f"h = {config.rates[2]}: the PF diverges, with either branch: the nearer of the two gets as far as",
             min(_furthest(large, "PF"), _furthest(large, "PF, principal branch")),
-            ">",
             _FAR,
         ),
-        Claim(
+        Claim.below(
             f"h = {config.rates[2]}: the third-order term restabilises it, and it stays within",
             _furthest(large, "PF with third-order term"),
-            "<",
             _FAR,
         ),
-        Claim(f"h = {config.rates[2]}: so does descent, which stays within", _furthest(large, DESCENT), "<", _FAR),
-        Claim(
+        Claim.below(f"h = {config.rates[2]}: so does descent, which stays within", _furthest(large, DESCENT), _FAR),
+        Claim.below(
             f"h = {config.rates[2]}: with it the flow takes descent's course: its mean error over the NGF's",
             errors(large, "PF with third-order term").mean() / errors(large, "NGF").mean(),
-            "<",
             1,
             note="The paper sees descent's general course in it. From this start, with h λ₀ = 5.5, descent jumps about "
             "the valley and no flow is near it; the term keeps the flow from running away, and does no more.",
@@ -95,7 +89,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     sharpness = float(np.linalg.eigvalsh(objective.hessian(config.start))[-1])
     for path_axes, error_axes, (h, paths) in zip(above, below, tables["paths"].groupby("h"), strict=True):
         curves = {name: _near(points(paths, name)) for name in FLOWS}
-        plot.trajectories(objective, curves, at_steps(paths, DESCENT).real, path_axes, COLOURS)
+        plot.trajectories(objective, curves, at_steps(paths, DESCENT).real, ax=path_axes, colours=COLOURS)
         path_axes.set_title(rf"$h$ = {h}: $h\lambda_0$ = {h * sharpness:.2f} at the start")
         path_axes.get_legend().remove()
         for name in FLOWS:
@@ -141,24 +135,4 @@ def _near(theta: np.ndarray) -> np.ndarray:
     return theta[: int(np.argmax(far))] if far.any() else theta
 
 
-EXPERIMENT = Experiment(
-    id="banana",
-    title="In a curved valley the principal flow needs its next term",
-    figure="Figure intuition_banana, section 3.1",
-    paper_says=(
-        "On the banana function the principal flow no longer is descent, but follows it over many steps while h λ₀ is "
-        "below 2. Where h λ₀ is about 5 it runs away, and descent does not; with the third-order non-principal term "
-        "the flow is brought back and takes descent's general course."
-    ),
-    we_add=(
-        "Both branches of the complex logarithm: the textbook's principal one, and the continuous one, which has the "
-        "same values on the real axis but no jump beside it. Where a solver with error control stops at such a jump, "
-        "the path is followed by Euler's small steps, as the paper does."
-    ),
-    paper_setting="h = 0.0006, 0.0017 and 0.005, at which h λ₀ is said to be below 1, about 1.9 and about 5.",
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-    explore=explore,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

@@ -8,9 +8,9 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import PROFILES, Claim, Tables
 from principalflow.flows import IGR, BackwardError, ThirdOrder, integrate
 from principalflow.functions import banana
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
 
 # Of the solver: a little above rounding.
 _FINEST = 1e-14
@@ -49,10 +49,10 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     found = []
     for order, rows in tables["errors"].groupby("order"):
         sentence = f"Order {order}: the error of one step falls with h to the power {order + 2}; the power is off by"
-        found.append(Claim(sentence, abs(_slope(rows["h"], rows["error"]) - (order + 2)), "<", 0.25))
+        found.append(Claim.below(sentence, abs(_slope(rows["h"], rows["error"]) - (order + 2)), 0.25))
     for (order, flow), rows in tables["differences"].groupby(["order", "flow"]):
         sentence = f"Order {order} is the {flow} up to a field of h to the power {order + 1}; the power is off by"
-        found.append(Claim(sentence, abs(_slope(rows["h"], rows["difference"]) - (order + 1)), "<", 0.25))
+        found.append(Claim.below(sentence, abs(_slope(rows["h"], rows["difference"]) - (order + 1)), 0.25))
     return found
 
 
@@ -76,19 +76,4 @@ def _slope(rates: Any, errors: Any) -> float:
     return float(np.polyfit(np.log(rates), np.log(errors), 1)[0])
 
 
-EXPERIMENT = Experiment(
-    id="bea-orders",
-    title="Every order of backward error analysis",
-    figure="Theorem 3.1 and figure bea_proof_structure, appendix A",
-    paper_says=(
-        "Backward error analysis corrects the negative gradient flow power by power of the learning rate. The flow of "
-        "order n misses one step of descent by a multiple of h to the power n + 2; order 0 is the NGF, order 1 the IGR "
-        "flow, and order 2 the paper's third-order flow."
-    ),
-    we_add="The paper writes down three orders; here is every one, from iterates of descent alone.",
-    paper_setting="A theorem and a sketch of its proof.",
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

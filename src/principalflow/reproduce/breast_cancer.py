@@ -10,11 +10,11 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow import data, models
+from principalflow._lab import Claim, Table, Tables
 from principalflow.descent import descend
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._descent import sharpness
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._tracking import PRINCIPAL, draw_errors, errors_from, medians
+from principalflow.spectrum import sharpness
 
 STABLE, EDGE = "stability", "edge of stability"
 FACTOR = 2  # what "by a significant margin" has to mean at least
@@ -60,22 +60,20 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         rows = _area(tables, area)
         for n in range(1, config.steps + 1):
             found.append(
-                Claim(
+                Claim.at_least(
                     f"{area.capitalize()}, after {n} step{'s' * (n > 1)}: the PF is nearer to descent than the IGR "
                     "flow by a wide margin: the IGR flow's error over the PF's (medians over starts)",
                     _ratio(rows, "IGR flow", "PF", n),
-                    ">=",
                     FACTOR,
                     note=f"{_of_starts(rows, n)} {_WHY[area]}",
                 )
             )
     return [
         *found,
-        Claim(
+        Claim.at_least(
             f"{EDGE.capitalize()}, after {config.steps} steps: the principal branch is no nearer than the continuous "
             "one: its error over the other's",
             _ratio(_area(tables, EDGE), PRINCIPAL, "PF", config.steps),
-            ">=",
             1,
         ),
     ]
@@ -142,27 +140,4 @@ def _starts(config: Config, objective: Objective, area: str, h: float) -> dict[i
 
 
 _MORE = Config(starts=20, euler_steps=200)
-
-EXPERIMENT = Experiment(
-    id="breast-cancer",
-    title="The principal flow follows descent better than the IGR flow, in stable training and at the edge",
-    figure="Figure breast_cancer_principal_flow, appendix D",
-    paper_says=(
-        "From parameters in the stable area and from others at the edge of stability, descent and the flows run for "
-        "two steps. The principal flow follows descent better than the IGR flow by a significant margin, which we "
-        f"read as {FACTOR} times."
-    ),
-    we_add=(
-        "Both branches of the principal flow. In the stable area they are one; at the edge the last claim says how "
-        "much the continuous one gains."
-    ),
-    paper_setting=(
-        "MLP with 10 hidden units and 1 output on the UCI breast cancer data, h = 1.5 (stability) and 5 (edge), for "
-        "time 2h. Loss, initialisation and starts are not given: we take the cross-entropy of two classes, which the "
-        "paper uses unless it says otherwise, with one output as the logit, and starts along training with the same h."
-    ),
-    profiles={"quick": Config(), "cpu": _MORE, "paper": _MORE},
-    run=run,
-    claims=claims,
-    draw=draw,
-)
+SETTINGS = {"quick": Config(), "cpu": _MORE, "paper": _MORE}

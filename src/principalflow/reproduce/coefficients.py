@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
+from principalflow._lab import PROFILES, Claim, Tables
 from principalflow.reproduce._flows import COLOURS, named
 
 FLOWS = ("NGF", "IGR flow", "PF")
@@ -37,24 +37,19 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     z, real, imaginary = table.loc[table["flow"] == "PF", ["z", "real", "imaginary"]].to_numpy().T
     others = table.loc[table["flow"] == "IGR flow"]
     return [
-        Claim(
-            "Below h λ = 2 the real part of the PF's coefficient is negative: its largest value",
-            real[z < 2].max(),
-            "<",
-            0,
+        Claim.below(
+            "Below h λ = 2 the real part of the PF's coefficient is negative: its largest value", real[z < 2].max(), 0
         ),
-        Claim("Above 2 it is positive, and the flow climbs: its smallest value", real[z > 2].min(), ">", 0),
-        Claim("Below 1 the coefficient is real: the largest imaginary part", np.abs(imaginary[z < 1]).max(), "==", 0),
-        Claim(
+        Claim.above("Above 2 it is positive, and the flow climbs: its smallest value", real[z > 2].min(), 0),
+        Claim.equal("Below 1 the coefficient is real: the largest imaginary part", np.abs(imaginary[z < 1]).max(), 0),
+        Claim.below(
             "From 1 on the imaginary part is π/(h λ), which starts at π and decays: the largest difference",
             np.abs(imaginary[z > 1] - np.pi / z[z > 1]).max(),
-            "<",
             1e-12,
         ),
-        Claim(
+        Claim.below(
             "The IGR flow's coefficient is never positive where the curvature is: its largest value",
             others.loc[others["z"] > 0, "real"].max(),
-            "<",
             0,
         ),
     ]
@@ -76,20 +71,4 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
-    id="coefficients",
-    title="The principal flow turns round where h λ passes 2",
-    figure="Figure r_plot and table 1, section 3.1",
-    paper_says=(
-        "Every flow here moves along each eigenvector of the Hessian with a coefficient that depends on h λ alone. The "
-        "NGF's is −1 and the IGR flow's, where the curvature is positive, only more negative, so both go downhill "
-        "there. The principal flow's is "
-        "log(1 − h λ)/(h λ): it is complex from h λ = 1 on, which makes it oscillate, and its real part turns positive "
-        "at h λ = 2, from where it goes uphill."
-    ),
-    paper_setting="The three functions.",
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

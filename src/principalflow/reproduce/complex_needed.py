@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from principalflow._lab import PROFILES, Claim, Tables
 from principalflow.functions import quadratic
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, at_steps, errors, follow, points
 
 REAL_FLOWS = ("NGF", "IGR flow")
@@ -33,18 +33,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     descent = at_steps(paths, DESCENT).real
     furthest = max(points(paths, name).real.max() for name in REAL_FLOWS)
     return [
-        Claim(
-            "Descent passes the minimum in its first step, and lands beyond it by",
-            descent[1, 0] - config.minimum,
-            ">",
-            0,
+        Claim.above(
+            "Descent passes the minimum in its first step, and lands beyond it by", descent[1, 0] - config.minimum, 0
         ),
-        Claim("The NGF and the IGR flow never pass it: the furthest they get", furthest, "<=", config.minimum),
-        Claim("The PF meets descent at every step: its largest distance there", errors(paths, "PF").max(), "<", 1e-8),
-        Claim(
+        Claim.at_most("The NGF and the IGR flow never pass it: the furthest they get", furthest, config.minimum),
+        Claim.below("The PF meets descent at every step: its largest distance there", errors(paths, "PF").max(), 1e-8),
+        Claim.above(
             "On its way the PF leaves the real line: its largest imaginary part",
             np.abs(points(paths, "PF").imag).max(),
-            ">",
             0.1,
         ),
     ]
@@ -98,19 +94,4 @@ def _loss(config: Config, theta: np.ndarray) -> np.ndarray:
     return (theta - config.minimum) ** 2 / 2
 
 
-EXPERIMENT = Experiment(
-    id="complex-needed",
-    title="To pass a minimum a flow must leave the real line",
-    figure="Figure intuition_convex1d_complex_part_needed, section 2",
-    paper_says=(
-        "Descent with a large rate jumps over a minimum. A real flow that wants to follow must pass through it, but "
-        "there its field vanishes, and it stops. In the complex plane there is room to go round, and the principal "
-        "flow does."
-    ),
-    paper_setting="E = (θ − 0.6)²/2, h = 1.2; the start is not given.",
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-    explore=explore,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

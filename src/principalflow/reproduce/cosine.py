@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from principalflow._lab import PROFILES, Claim, Table, Tables
 from principalflow.functions import cosine_valley
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, at_steps, errors, follow, points, stack
 
 FLOWS = ("NGF", "IGR flow", "PF")
@@ -57,19 +57,17 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         paths = cases[PRINTED, h]
         best = min(errors(paths, name).mean() for name in ("NGF", "IGR flow"))
         found += [
-            Claim(
+            Claim.above(
                 f"As printed, h = {h}: descent escapes to the valley right of zero: it ends at",
                 at_steps(paths, DESCENT)[-1, 0].real,
-                ">",
                 0,
                 note="The loss as printed has no such valley: its slope is 1 − sin θ left of zero and at least 1/3 "
                 "right of it, so it never falls to the right, and descent at this rate stops where flows do, at the "
                 "inflection −3π/2 (erratum 11). The figure must have been drawn with another function.",
             ),
-            Claim(
+            Claim.below(
                 f"As printed, h = {h}: the PF's mean error over the smaller of the NGF's and the IGR flow's",
                 errors(paths, "PF").mean() / best,
-                "<",
                 1,
             ),
         ]
@@ -77,24 +75,19 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     real_flows = min(points(paths, name).real.min() for name in ("NGF", "IGR flow"))
     return [
         *found,
-        Claim(
+        Claim.below(
             f"Mirrored, h = {config.mirrored_rate}: descent leaves the cosine for the flat valley: it ends at",
             at_steps(paths, DESCENT)[-1, 0].real,
-            "<",
             0,
             note="Ours, to show what the paper means: with the two pieces on each other's side there is a flat valley "
             "with its minimum at −3/4, and a step that passes the cosine's inflection at π/2 needs h > 1.38.",
         ),
-        Claim(
-            "Mirrored: the NGF and the IGR flow stop before the inflection at π/2: they get to",
-            real_flows,
-            ">",
-            np.pi / 2,
+        Claim.above(
+            "Mirrored: the NGF and the IGR flow stop before the inflection at π/2: they get to", real_flows, np.pi / 2
         ),
-        Claim(
+        Claim.above(
             "Mirrored: the PF stays on the cosine's side too, as the paper says of it: its real part gets to",
             points(paths, "PF").real.min(),
-            ">",
             0,
         ),
     ]
@@ -126,24 +119,4 @@ def _losses(objective: Objective, theta: np.ndarray) -> np.ndarray:
     return np.array([float(objective.value([x])) for x in theta])
 
 
-EXPERIMENT = Experiment(
-    id="cosine",
-    title="Escaping from a cosine into a flat valley",
-    figure="Figure 1d_cosine, appendix D",
-    paper_says=(
-        "On a loss made of a cosine and a flat parabola descent jumps out of the cosine into the flatter valley, while "
-        "the NGF and the IGR flow stop on the cosine, and the principal flow stays there as well."
-    ),
-    we_add=(
-        "The function as printed has no valley to jump into; so it is shown as printed, where nothing escapes, and "
-        "with its two pieces on each other's side, where the story holds at a larger rate."
-    ),
-    paper_setting=(
-        "E = cos θ + θ for θ < 0, otherwise 2(θ/3)² + 1 + θ/3 (printed with a slip, erratum 9), h = 0.5 and 0.85; the "
-        "start is not given."
-    ),
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

@@ -4,19 +4,21 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
 from principalflow.reproduce._dal_queries import (
     DAL,
     STEPS_NOT_COST,
+    accuracy,
     end_of_sweep,
     fixed_rates,
     lowest_loss,
     named,
+    of,
     ratio,
     settings,
 )
 from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, both, descent_with_momentum
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
@@ -28,7 +30,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 def draw(config: Config, tables: Tables) -> Figure:
     figure, parts = _dal_drawing.panels(tables["contenders"], 3)
     for (loss, others, ends), setting, rows in parts:
-        steps, rates = _dal_queries.of(tables["steps"], setting), list(fixed_rates(rows)["contender"])
+        steps, rates = of(tables["steps"], setting), list(fixed_rates(rows)["contender"])
         _dal_drawing.draw_losses(loss, steps, [*rates, DAL])
         _dal_drawing.draw_losses(others, steps, [name for name in rows["contender"] if name not in rates])
         _dal_drawing.draw_accuracies(ends, rows)
@@ -41,31 +43,28 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     rates = fixed_rates(rows)
     dal, best = named(rows, DAL), lowest_loss(rates)
     told = "; ".join(
-        f"{row['contender']} {row['last_loss']:.3g}, {_dal_queries.accuracy(row)}, rise {row['largest_rise']:.2g}"
+        f"{row['contender']} {row['last_loss']:.3g}, {accuracy(row)}, rise {row['largest_rise']:.2g}"
         for _, row in rows.iterrows()
     )
     return [
-        Claim(f"{setting}: DAL needs no sweep: seeds in which it diverges", dal["diverged"], "==", 0),
-        Claim(
+        Claim.equal(f"{setting}: DAL needs no sweep: seeds in which it diverges", dal["diverged"], 0),
+        Claim.below(
             f"{setting}: it is stable: the largest rise of its loss in one step, relative to the loss, over that of "
             f"the rate with the lowest last loss, {best['contender']}",
             ratio(dal["largest_rise"], best["largest_rise"]),
-            "<",
             1,
             note=f"{dal['largest_rise']:.2g} against {best['largest_rise']:.2g}, the largest of the seeds."
             f"{end_of_sweep(best, rates)}",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: its loss rises less often than at that rate: steps at which it does, over those",
             ratio(dal["rises"], best["rises"]),
-            "<",
             1,
             note=f"{dal['rises']:.1f} against {best['rises']:.1f} on average.",
         ),
-        Claim(
+        Claim.at_most(
             f"{setting}: it trains as fast as a swept rate: how many of the {len(rates)} rates end at a lower loss",
             int((rates["last_loss"] < dal["last_loss"]).sum()),
-            "<=",
             1,
             note=f"{STEPS_NOT_COST} Last losses, test accuracies, and largest rises: {told}.",
         ),
@@ -83,25 +82,11 @@ def _peers(options: Options) -> tuple[Sweep, ...]:
     )
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal",
-    title="DAL is stable without a sweep over rates",
-    figure="Figure dal, section 6.2",
-    paper_says=(
-        "With the learning rate 2/‖Hĝ‖, which is computed at every step, training is stable compared with fixed rates, "
-        "and no sweep is needed."
-    ),
-    we_add="Heavy-ball momentum at several rates, Adam, and Prodigy and DoG, which choose their rates themselves.",
-    paper_setting="VGG and ResNet-18 on CIFAR-10, full batch; ResNet-50 on ImageNet.",
+SETTINGS = dict(
     quick=Config((*both(CHEAP["quick"], RESNET["quick"]), *_peers(CHEAP["quick"]))),
-    cpu=Config(
-        (
-            *both(CHEAP["cpu"], VGG["cpu"], RESNET["cpu"]),
-            *_peers(CHEAP["cpu"]),
-            *_peers(VGG["cpu"]),
-        )
-    ),
+    cpu=Config((*both(CHEAP["cpu"], VGG["cpu"], RESNET["cpu"]), *_peers(CHEAP["cpu"]), *_peers(VGG["cpu"]))),
     paper=Config((*both(VGG["paper"], RESNET["paper"]), *_peers(VGG["paper"]))),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

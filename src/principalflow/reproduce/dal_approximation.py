@@ -6,10 +6,10 @@ Figures dal_cifar_full_batch, dal_cifar_sgd, dal_approx_comp and dal_0_5_approx_
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import DAL, HALF, accuracy, named, ratio, settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import DAL, HALF, accuracy, is_full_batch, named, of, ratio, settings
 from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, dal, on_batches
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
@@ -26,13 +26,13 @@ def draw(config: Config, tables: Tables) -> Figure:
         names = [name for power in (DAL, HALF) for name in (power, f"{power}, {_FINITE}")]
         _dal_drawing.draw_losses(loss, steps, names)
         _dal_drawing.draw_curves(rate, steps, "learning_rate", names)
-        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting), names)
+        _dal_drawing.draw_accuracies(ends, of(tables["contenders"], setting), names)
         rate.set_title("learning rate")
     return figure
 
 
 def _claims(setting: str, rows: Table) -> list[Claim]:
-    full = _dal_queries.is_full_batch(setting)
+    full = is_full_batch(rows)
     most, words = (0.005, "no test accuracy is lost") if full else (0.02, "little test accuracy is lost")
     claims, apart = [], {}
     for power in (DAL, HALF):
@@ -42,16 +42,15 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
         apart[power] = abs(np.log(losses))
         note = f"{accuracy(exact)} by products, {accuracy(finite)} by differences, over three seeds."
         claims += [
-            Claim(f"{setting}, {power}: {words} by finite differences: how much", lost, "<=", most, note=note),
-            Claim(f"{setting}, {power}: the last loss over that by exact products", losses, "<", 1.25),
+            Claim.at_most(f"{setting}, {power}: {words} by finite differences: how much", lost, most, note=note),
+            Claim.below(f"{setting}, {power}: the last loss over that by exact products", losses, 1.25),
         ]
     return [
         *claims,
-        Claim(
+        Claim.below(
             f"{setting}: the difference is smaller at the higher power: how far the last losses are apart "
             "(the logarithm of their ratio), with DAL less with DAL-0.5",
             apart[DAL] - apart[HALF],
-            "<",
             0,
         ),
     ]
@@ -61,18 +60,11 @@ def _sweeps(options: Options) -> tuple[Sweep, Sweep]:
     return dal(options), dal(options, (1.0, 0.5), curvature="finite_difference")
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-approximation",
-    title="DAL by finite differences",
-    figure="Figures dal_cifar_full_batch, dal_cifar_sgd, dal_approx_comp and dal_0_5_approx_comp, appendix C",
-    paper_says=(
-        "With (∇E(θ + εg) − g)/ε, ε = 0.01/‖g‖, for Hg there is no loss of performance on full batches and a slight "
-        "one on small batches; the difference is smaller for higher p."
-    ),
-    paper_setting="VGG on CIFAR-10, full batch and batches of 512; ResNet-50 on ImageNet.",
+SETTINGS = dict(
     quick=Config((*_sweeps(VGG["quick"]), *_sweeps(on_batches("quick", 64)))),
     cpu=Config((*_sweeps(CHEAP["cpu"]), *_sweeps(on_batches("cpu", 64)))),
     paper=Config((*_sweeps(VGG["paper"]), *_sweeps(on_batches("paper", 512)))),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

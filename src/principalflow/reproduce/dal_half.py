@@ -2,7 +2,8 @@
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
 from principalflow.reproduce._dal_queries import (
     DAL,
     HALF,
@@ -13,11 +14,11 @@ from principalflow.reproduce._dal_queries import (
     fixed_rates,
     lowest_loss,
     named,
+    of,
     ratio,
     settings,
 )
 from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, both
-from principalflow.reproduce._experiment import Claim, Table, Tables
 
 
 def claims(config: Config, tables: Tables) -> list[Claim]:
@@ -27,7 +28,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 def draw(config: Config, tables: Tables) -> Figure:
     figure, parts = _dal_drawing.panels(tables["contenders"], 3)
     for (loss, test, ends), setting, rows in parts:
-        steps, names = _dal_queries.of(tables["steps"], setting), [*fixed_rates(rows)["contender"], DAL, HALF]
+        steps, names = (of(tables["steps"], setting), [*fixed_rates(rows)["contender"], DAL, HALF])
         _dal_drawing.draw_losses(loss, steps, names)
         _dal_drawing.draw_curves(test, steps, "test_accuracy", names, log=False)
         _dal_drawing.draw_accuracies(ends, rows, names)
@@ -37,30 +38,29 @@ def draw(config: Config, tables: Tables) -> Figure:
 
 def _claims(setting: str, rows: Table) -> list[Claim]:
     rates = fixed_rates(rows)
-    dal, half, lowest, best = named(rows, DAL), named(rows, HALF), lowest_loss(rates), best_test(rates)
+    dal, half, lowest, best = (named(rows, DAL), named(rows, HALF), lowest_loss(rates), best_test(rates))
     return [
-        Claim(
+        Claim.at_least(
             f"{setting}: DAL-0.5 tests as well as the best of the sweep or better: mean test accuracy less that of "
             f"{best['contender']}",
             half["test_accuracy"] - best["test_accuracy"],
-            ">=",
             0,
             note=f"{accuracy(half)} against {accuracy(best)}, over three seeds. The best one was chosen by its test "
             f"accuracy, which favours it.{end_of_sweep(best, rates)}",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: it trains faster than the sweep: its last loss over the lowest of fixed rates, "
             f"{lowest['contender']}",
             ratio(half["last_loss"], lowest["last_loss"]),
-            "<",
             1,
             note=f"{STEPS_NOT_COST}{end_of_sweep(lowest, rates)}",
         ),
-        Claim(f"{setting}: and than DAL: its last loss over DAL's", ratio(half["last_loss"], dal["last_loss"]), "<", 1),
-        Claim(
+        Claim.below(
+            f"{setting}: and than DAL: its last loss over DAL's", ratio(half["last_loss"], dal["last_loss"]), 1
+        ),
+        Claim.above(
             f"{setting}: at times with more instability: the largest relative rise of its loss over DAL's",
             ratio(half["largest_rise"], dal["largest_rise"]),
-            ">",
             1,
             note=f"{half['largest_rise']:.2g} against {dal['largest_rise']:.2g}; the loss rises at {half['rises']:.1f} "
             f"and {dal['rises']:.1f} steps on average.",
@@ -68,18 +68,11 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     ]
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-half",
-    title="DAL-0.5 trains faster than a sweep, and tests as well",
-    figure="Figure l_r_scaling_sqrt, section 6.3",
-    paper_says=(
-        "With the rate 2/‖Hĝ‖^0.5 training is faster than with DAL, at times with more instability, and test "
-        "accuracies are as good as with fixed rates or better: it can replace a sweep."
-    ),
-    paper_setting="VGG and ResNet-18 on CIFAR-10, full batch; ResNet-50 on ImageNet.",
+SETTINGS = dict(
     quick=Config(both(VGG["quick"], RESNET["quick"])),
     cpu=Config(both(CHEAP["cpu"], VGG["cpu"], RESNET["cpu"])),
     paper=Config(both(VGG["paper"], RESNET["paper"])),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

@@ -2,11 +2,20 @@
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import DAL, end_of_sweep, lowest_loss, named, ratio, settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import (
+    DAL,
+    STEPS_NOT_COST,
+    end_of_sweep,
+    lowest_loss,
+    named,
+    of,
+    ratio,
+    settings,
+)
 from principalflow.reproduce._dal_settings import CHEAP, MOMENTUM, VGG, Config, dal, descent_with_momentum, on_batches
-from principalflow.reproduce._experiment import Claim, Table, Tables
-from principalflow.reproduce._sweeps import Sweep
+from principalflow.reproduce._sweeps import WITH_MOMENTUM, Sweep
 from principalflow.training import Options
 
 PRINTED, WHOLE = f"DAL, momentum {MOMENTUM}, factor 0.5", f"DAL, momentum {MOMENTUM}"
@@ -18,11 +27,10 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     (full, most), *_, (small, least) = gains.items()
     return [
         *(claim for setting, rows in parts for claim in _claims(setting, rows)),
-        Claim(
+        Claim.above(
             f"On smaller batches momentum gains less: how many times lower DAL's last loss is with momentum, {full}, "
             f"over the same, {small}",
             ratio(most, least),
-            ">",
             1,
             note=f"{most:.3g} times and {least:.3g} times.",
         ),
@@ -32,7 +40,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
 def draw(config: Config, tables: Tables) -> Figure:
     figure, parts = _dal_drawing.panels(tables["contenders"], 3)
     for (fixed, own, ends), setting, rows in parts:
-        steps, rates = _dal_queries.of(tables["steps"], setting), list(_rates(rows)["contender"])
+        steps, rates = of(tables["steps"], setting), list(_rates(rows)["contender"])
         _dal_drawing.draw_losses(fixed, steps, [*rates, PRINTED])
         _dal_drawing.draw_losses(own, steps, [DAL, PRINTED, WHOLE])
         own.set_title("loss of DAL")
@@ -45,29 +53,26 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
     rates = _rates(rows)
     best = lowest_loss(rates)
     return [
-        Claim(
+        Claim.below(
             f"{setting}: DAL is faster with momentum: its last loss over that without",
             ratio(printed["last_loss"], plain["last_loss"]),
-            "<",
             1,
             note=f"{printed['last_loss']:.3g} against {plain['last_loss']:.3g}, with the factor 1/2 that the paper "
             f"prints there (erratum 10). With the factor 2 it is {whole['last_loss']:.3g}, and "
             f"{whole['diverged']:g} of three seeds diverged.",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: it is as fast as the fixed rate with momentum with the lowest last loss, {best['contender']}: "
             "its last loss over that one's",
             ratio(printed["last_loss"], best["last_loss"]),
-            "<",
             1,
             note=f"{printed['last_loss']:.3g} against {best['last_loss']:.3g}, found by a sweep of {len(rates)} rates. "
-            f"{_dal_queries.STEPS_NOT_COST}{end_of_sweep(best, rates)}",
+            f"{STEPS_NOT_COST}{end_of_sweep(best, rates)}",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: and more stable: the largest relative rise of its loss, from one record to the next, over "
             "that one's",
             ratio(printed["largest_rise"], best["largest_rise"]),
-            "<",
             1,
             note=f"{printed['largest_rise']:.2g} against {best['largest_rise']:.2g}. On a full batch each step is "
             "recorded, on others some.",
@@ -76,7 +81,7 @@ def _claims(setting: str, rows: Table) -> list[Claim]:
 
 
 def _rates(rows: Table) -> Table:
-    return rows[rows["contender"].str.startswith("momentum")]
+    return rows[rows["family"] == WITH_MOMENTUM]
 
 
 def _gain(rows: Table) -> float:
@@ -92,19 +97,11 @@ def _sweeps(options: Options, rates: tuple[float, ...] | None = None) -> tuple[S
     )
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-momentum",
-    title="DAL with momentum",
-    figure="Figures momentum_imagenet, section 7, and momentum_imagenet_1024, appendix D",
-    paper_says=(
-        "A rate from the drift in the update of momentum, v ← m v − h(θ) g, is faster than without momentum and more "
-        "stable than a fixed rate with it; with smaller batches the gain is smaller."
-    ),
-    we_add="Both factors: 1/2, which the paper prints with momentum, and 2, DAL's without.",
-    paper_setting="ResNet-50 on ImageNet, momentum 0.9, batches of 8,192 and 1,024.",
+SETTINGS = dict(
     quick=Config((*_sweeps(VGG["quick"]), *_sweeps(on_batches("quick", 64), (0.02, 0.05, 0.1, 0.2)))),
     cpu=Config((*_sweeps(CHEAP["cpu"]), *_sweeps(on_batches("cpu", 64, CHEAP), (0.01, 0.02, 0.05, 0.1)))),
     paper=Config(tuple(sweep for size in (8192, 1024) for sweep in _sweeps(on_batches("paper", size)))),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

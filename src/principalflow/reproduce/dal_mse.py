@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
 from principalflow.reproduce._dal_queries import (
     DAL,
     HALF,
@@ -16,10 +17,10 @@ from principalflow.reproduce._dal_queries import (
     fixed_rates,
     lowest_loss,
     named,
+    of,
     settings,
 )
 from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, dal, descent
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
@@ -28,7 +29,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, rows in settings(tables["contenders"])
-        for claim in _claims(setting, _dal_queries.of(tables["steps"], setting), rows)
+        for claim in _claims(setting, of(tables["steps"], setting), rows)
     ]
 
 
@@ -37,7 +38,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     for (loss, test, ends), setting, steps in parts:
         _dal_drawing.draw_losses(loss, steps)
         _dal_drawing.draw_curves(test, steps, "test_accuracy", log=False)
-        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting))
+        _dal_drawing.draw_accuracies(ends, of(tables["contenders"], setting))
         test.set_title("test accuracy")
     return figure
 
@@ -51,19 +52,17 @@ def _claims(setting: str, steps: Table, rows: Table) -> list[Claim]:
         row, seeds = named(rows, name), steps[steps["contender"] == name].groupby("seed")
         needed = [_steps_to(some, levels.get(seed, np.nan)) / steps["step"].max() for seed, some in seeds]
         claims += [
-            Claim(
+            Claim.below(
                 f"{setting}: {name} is quicker than the sweep: the share of the steps in which it gets to the last "
                 f"loss of the best rate, {lowest['contender']}, in the worst seed",
                 np.inf if row["diverged"] else max(needed),
-                "<",
                 1,
                 note=f"Last losses: {row['last_loss']:.3g} against {lowest['last_loss']:.3g}. {STEPS_NOT_COST}"
                 f"{end_of_sweep(lowest, rates)}",
             ),
-            Claim(
+            Claim.at_least(
                 f"{setting}: {name}'s mean test accuracy less that of the best rate, {best['contender']}",
                 row["test_accuracy"] - best["test_accuracy"],
-                ">=",
                 -0.01,
                 note=f"{accuracy(row)} against {accuracy(best)}. Within a point counts as as good.",
             ),
@@ -81,15 +80,11 @@ def _sweeps(options: Options, rates: tuple[float, ...]) -> tuple[Sweep, Sweep]:
     return descent(options, rates), dal(options, (1.0, 0.5))
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-mse",
-    title="DAL with a square loss",
-    figure="Figure least_square_loss_dal, appendix D",
-    paper_says="With a square loss, too, DAL and DAL-0.5 train quicker than a sweep of fixed rates.",
-    paper_setting="VGG on CIFAR-10, full batch.",
+SETTINGS = dict(
     quick=Config(_sweeps(VGG["quick"], (0.01, 0.02, 0.05, 0.1))),
     cpu=Config(_sweeps(CHEAP["cpu"], (0.005, 0.01, 0.02, 0.05))),
     paper=Config(_sweeps(VGG["paper"], (0.01, 0.02, 0.05, 0.1, 0.2))),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

@@ -2,10 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import accuracy, ratio, settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import accuracy, of, ratio, settings
 from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, dal, on_batches
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.training import Options
 
@@ -16,7 +16,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, rows in settings(tables["contenders"])
-        for claim in _claims(setting, _dal_queries.of(tables["steps"], setting), rows)
+        for claim in _claims(setting, of(tables["steps"], setting), rows)
     ]
 
 
@@ -25,7 +25,7 @@ def draw(config: Config, tables: Tables) -> Figure:
     for (loss, rate, ends), setting, steps in parts:
         _dal_drawing.draw_losses(loss, steps)
         _dal_drawing.draw_curves(rate, steps, "learning_rate")
-        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting))
+        _dal_drawing.draw_accuracies(ends, of(tables["contenders"], setting))
         rate.set_title("mean rate over the parameters; dotted: the cap")
         rate.axhline(Options.max_learning_rate, color="grey", linestyle=":", linewidth=0.8)
     return figure
@@ -35,10 +35,9 @@ def _claims(setting: str, steps: Table, rows: Table) -> list[Claim]:
     first = steps.loc[steps["step"] == 0, "loss"].mean()
     rates = steps.groupby("contender")["learning_rate"].median()
     return [
-        Claim(
+        Claim.below(
             f"{setting}: {row['contender']}: it trains: the last loss over the first",
             ratio(row["last_loss"], first),
-            "<",
             0.5,
             note=f"{_end(row, steps)} The mean rate over the parameters is {rates[row['contender']]:.2g} at the "
             f"median; with all at the cap it would be {Options.max_learning_rate:g}.",
@@ -60,19 +59,11 @@ def _sweeps(options: Options) -> tuple[Sweep, ...]:
     return tuple(dal(options, (1.0, 0.5), per_parameter=True, factor=factor) for factor in _FACTORS)
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-per-parameter",
-    title="A rate for each parameter",
-    figure="Figures vgg_lr_scaling_per_parameter and imagenet_lr_scaling_per_parameter, appendix D",
-    paper_says="With the rate 2/|(Hg)ᵢ|^p for parameter i networks train as well: preliminary results.",
-    we_add=(
-        "(Hg)ᵢ vanishes with the gradient, so that these rates grow without bound, and with the paper's factor of 2 "
-        "nearly all are at the cap of 5. Besides, a factor of 0.01, with which most are below it."
-    ),
-    paper_setting="VGG on CIFAR-10, ResNet-50 on ImageNet with batches of 8,192.",
+SETTINGS = dict(
     quick=Config((*_sweeps(VGG["quick"]), *_sweeps(on_batches("quick", 64)))),
     cpu=Config((*_sweeps(CHEAP["cpu"]), *_sweeps(on_batches("cpu", 64, CHEAP)))),
     paper=Config((*_sweeps(VGG["paper"]), *_sweeps(on_batches("paper", 8192)))),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

@@ -5,10 +5,10 @@ Figures power_sweeps, power_sweeps_all and power_sweeps_batch_sizes_vgg.
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import correlation_claim, settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import correlation_claim, is_full_batch, of, settings
 from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, dal, on_batches
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 
 
@@ -22,7 +22,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         _dal_drawing.draw_curves(rate, steps, "learning_rate")
         _dal_drawing.draw_losses(loss, steps)
         _dal_drawing.draw_curves(drift, steps, "drift")
-        _dal_drawing.draw_accuracies(ends, _dal_queries.of(tables["contenders"], setting))
+        _dal_drawing.draw_accuracies(ends, of(tables["contenders"], setting))
         rate.set_title(f"{setting}: learning rate")
         loss.set_title("loss")
         drift.set_title(r"drift of a step, $\frac{h^2}{2}\|Hg\|$")
@@ -39,28 +39,20 @@ def _claims(setting: str, runs: Table) -> list[Claim]:
             f"{setting}: lower p, better test accuracy", rank_correlation(power, fine["test_accuracy"]), -1, gone
         ),
     ]
-    if _dal_queries.is_full_batch(setting):
+    if is_full_batch(runs):
         found = rank_correlation(power, fine["largest_rise"])
         sentence = f"{setting}: lower p, less stability: larger rises of the loss"
         claims.append(correlation_claim(sentence, found, -1, gone))
     return claims
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-power",
-    title="Lower powers: more drift, less stability, better test accuracy",
-    figure="Figures power_sweeps, section 6.3, power_sweeps_all and power_sweeps_batch_sizes_vgg, appendix D",
-    paper_says=(
-        "The lower p in the rate 2/‖Hĝ‖^p, the more drift and the less stability, and the better the test accuracy; on "
-        "small batches as on full ones."
-    ),
-    we_add="The drift of every step: DAL's rate tells ‖Hĝ‖, but where the cap hides it.",
-    paper_setting="VGG and ResNet-18 on CIFAR-10, full batch and smaller ones; ResNet-50 on ImageNet.",
+SETTINGS = dict(
     quick=Config((dal(VGG["quick"]), *(dal(on_batches("quick", size)) for size in (256, 64)))),
     cpu=Config((dal(CHEAP["cpu"]), dal(VGG["cpu"]), dal(RESNET["cpu"]), dal(on_batches("cpu", 64)))),
     paper=Config(
         (dal(VGG["paper"]), dal(RESNET["paper"]), *(dal(on_batches("paper", size)) for size in (8192, 1024, 64)))
     ),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

@@ -6,10 +6,10 @@ Figures l_r_scaling_quantities and connections_quantities.
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import DAL, fixed_rates, lowest_loss, settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import DAL, fixed_rates, lowest_loss, of, ratio, settings
 from principalflow.reproduce._dal_settings import CHEAP, RESNET, VGG, Config, both
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 from principalflow.training import Options
 
@@ -20,7 +20,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, rows in settings(tables["contenders"])
-        for claim in _claims(setting, _dal_queries.of(tables["steps"], setting), lowest_loss(fixed_rates(rows)))
+        for claim in _claims(setting, of(tables["steps"], setting), lowest_loss(fixed_rates(rows)))
     ]
 
 
@@ -47,40 +47,35 @@ def _claims(setting: str, steps: Table, best: Table) -> list[Claim]:
     regrowth, other = (_regrowth(some) for some in (of_dal, at_best))
     middle = np.minimum(2 / at_best["measured_curvature"].dropna(), _CAP).median()
     return [
-        Claim(
+        Claim.above(
             f"{setting}: DAL's rate first falls: at the start over its least, in the worst seed",
             min(_start(rows["learning_rate"]) / rate.min() for rows, rate in zip(runs, rates, strict=True)),
-            ">",
             1.2,
             note="The least one is that of medians over a tenth of the steps, here and in the next claim.",
         ),
-        Claim(
+        Claim.above(
             f"{setting}: then it grows again: at the end over its least, in the worst seed",
             min(float(rate.iloc[-1] / rate.min()) for rate in rates),
-            ">",
             1.2,
         ),
-        Claim(
+        Claim.below(
             f"{setting}: the length of DAL's update falls along training: its rank correlation with the step, in the "
             "worst seed",
             falls.value,
-            "<",
             -0.5,
             note=f"{falls}. Steps follow each other, so the interval is too narrow.",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: more steadily than at the rate with the lowest last loss, {best['contender']}: how many times "
             "longer than an earlier update one gets, over the same at that rate, each in the worst seed",
-            _dal_queries.ratio(regrowth, other),
-            "<",
+            ratio(regrowth, other),
             1,
             note=f"{regrowth:.3g} times against {other:.3g} times.",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: its magnitude is sensible: along the runs at {best['contender']} the median of DAL's rate "
             "over that one is within a factor 10: the logarithm of base 10, without its sign",
             float(abs(np.log10(middle / best["rate"]))),
-            "<",
             1,
             note=f"It is {middle:.3g} there, with the cap of {_CAP:g}.",
         ),
@@ -106,19 +101,9 @@ def _most(column: Table) -> tuple[float, float]:
     return float(finite.quantile(0.001)) / 2, float(finite.quantile(0.98)) * 2
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="dal-quantities",
-    title="DAL's rate falls and then grows; its updates become shorter",
-    figure="Figures l_r_scaling_quantities, section 6.2, and connections_quantities, appendix D",
-    paper_says=(
-        "DAL's rate decreases at first and increases slowly where the drift is low. At large fixed rates the length of "
-        "the update can grow at the edge of stability; with DAL it falls steadily. Measured along training at fixed "
-        "rates, 2/‖Hĝ‖ has reasonable magnitudes."
-    ),
-    paper_setting="ResNet-18 on CIFAR-10, full batch.",
-    quick=Config(both(VGG["quick"])),
-    cpu=Config(both(CHEAP["cpu"], VGG["cpu"])),
-    paper=Config(both(RESNET["paper"])),
-    claims=claims,
-    draw=draw,
+SETTINGS = dict(
+    quick=Config(both(VGG["quick"])), cpu=Config(both(CHEAP["cpu"], VGG["cpu"])), paper=Config(both(RESNET["paper"]))
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

@@ -7,8 +7,8 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow import drift
+from principalflow._lab import Claim, Table, Tables
 from principalflow.reproduce._edge import MLP, SWEEP, Config, networks, unrecorded
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 from principalflow.reproduce._trained import trained
 from principalflow.training import Options
@@ -88,74 +88,50 @@ def _claims(data: str, correlations: Table, steps: Table) -> list[Claim]:
         for _, row in of["product"].iterrows()
     )
     return [
-        Claim(
+        Claim.above(
             f"{data}: ‖Hg‖ goes with the drift of a step: the rank correlation along training, at the rate where it is "
             "least",
             worst["value"],
-            ">",
             0.9,
             note=f"With 95% intervals: {told}. Iterates follow each other, so the intervals are too narrow.",
         ),
-        Claim(
+        Claim.above(
             f"{data}: over all rates together: the rank correlation of h²/2 ‖Hg‖ with the drift",
             together.value,
-            ">",
             0.9,
             note=f"{together}.",
         ),
-        Claim(
+        Claim.above(
             f"{data}: so does ‖Hĝ‖, which DAL takes: the rank correlation, at the rate where it is least",
             of["curvature"]["value"].min(),
-            ">",
             0.5,
             note=f"With ‖g‖ alone it is {of['gradient']['value'].min():.2f} at the least.",
         ),
-        Claim(
+        Claim.below(
             f"{data}: the estimate has the drift's size: how far the logarithm (base 10) of their ratio is from 0, at "
             "the median",
             float(np.abs(np.log10(ratio)).median()),
-            "<",
             0.3,
             note=f"The ratio is {ratio.min():.2g} to {ratio.max():.2g}.",
         ),
     ]
 
 
-EXPERIMENT = Experiment(
-    id="drift",
-    title="The norm of Hg tells the drift of a step",
-    figure="Figures h_g_drift and h_g_drift_spearman, section 6.1",
-    paper_says=(
-        "The drift of an iteration, its distance from the NGF of the same start after the time h, is h²/2 ‖Hg‖ at a "
-        "point nearby. Along training and across rates it correlates strongly with ‖Hg‖ at the start, and with ‖Hĝ‖."
+SETTINGS = {
+    "quick": Config(
+        tuple(unrecorded(MLP["quick"], 10, learning_rate=round(0.02 * i, 2), steps=150) for i in range(1, 11))
     ),
-    we_add="The size of the estimate, not its rank alone.",
-    paper_setting="MLP on MNIST and VGG on CIFAR-10, full batch, ten rates from 0.01 to 0.1.",
-    profiles={
-        "quick": Config(
-            tuple(unrecorded(MLP["quick"], 10, learning_rate=round(0.02 * i, 2), steps=150) for i in range(1, 11)),
-        ),
-        "cpu": Config(
-            (
-                *(unrecorded(MLP["cpu"], 10, learning_rate=h) for h in (0.02, 0.04, 0.06, 0.08, 0.1)),
-                *(unrecorded(SWEEP["cpu"][0], 6, learning_rate=h, steps=60) for h in (0.02, 0.04, 0.08)),
-            )
-        ),
-        "paper": Config(
-            tuple(
-                unrecorded(training, 25, learning_rate=round(0.01 * i, 2))
-                for training in (MLP["paper"], SWEEP["paper"][0])
-                for i in range(1, 11)
-            )
-        ),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    stand_ins={
-        "quick": "Digits of 8 x 8 pixels stand in for MNIST and CIFAR-10, an MLP of 3 x 10 units for both networks, "
-        "and rates from 0.02 to 0.2.",
-        "cpu": "5,000 images of MNIST; 1,000 of CIFAR-10, with a VGG-11 of a sixteenth of the channels with group "
-        "normalisation, for 60 steps.",
-    },
-)
+    "cpu": Config(
+        (
+            *(unrecorded(MLP["cpu"], 10, learning_rate=h) for h in (0.02, 0.04, 0.06, 0.08, 0.1)),
+            *(unrecorded(SWEEP["cpu"][0], 6, learning_rate=h, steps=60) for h in (0.02, 0.04, 0.08)),
+        )
+    ),
+    "paper": Config(
+        tuple(
+            unrecorded(training, 25, learning_rate=round(0.01 * i, 2))
+            for training in (MLP["paper"], SWEEP["paper"][0])
+            for i in range(1, 11)
+        )
+    ),
+}

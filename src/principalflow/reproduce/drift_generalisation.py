@@ -6,10 +6,10 @@ Figures stability_lambda_performance and drift_lambda_sgd_connection.
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import correlation_claim, settings
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import correlation_claim, of, ratio, settings
 from principalflow.reproduce._dal_settings import CHEAP, VGG, Config, both, on_batches
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._statistics import rank_correlation
 
 _SWEEPS = {"fixed rates": "rate", "DAL-p": "power"}
@@ -20,14 +20,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     return [
         claim
         for setting, runs in settings(tables["runs"])
-        for claim in _claims(setting, runs, _dal_queries.of(tables["contenders"], setting))
+        for claim in _claims(setting, runs, of(tables["contenders"], setting))
     ]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
     figure, parts = _dal_drawing.panels(tables["runs"], 4)
     for axes, setting, runs in parts:
-        shades = _dal_drawing.colours(list(runs["contender"].unique()))
+        shades = _dal_drawing.colours(runs)
         pairs = [(sweep, measure) for sweep in _SWEEPS for measure in _MEASURES]
         for ax, (sweep, measure) in zip(axes, pairs, strict=True):
             rows = _finished(runs, sweep)
@@ -60,11 +60,10 @@ def _claims(setting: str, runs: Table, contenders: Table) -> list[Claim]:
     )
     return [
         *claims,
-        Claim(
+        Claim.below(
             f"{setting}: DAL-p gets to a lower λ₀ than even large rates: the least mean over the seeds over that of "
             "fixed rates",
-            _dal_queries.ratio(lowest, of_rates),
-            "<",
+            ratio(lowest, of_rates),
             1,
             note=f"{at}. With a cross-entropy λ₀ falls with the loss, too.",
         ),
@@ -75,24 +74,11 @@ def _finished(runs: Table, sweep: str) -> Table:
     return runs[runs[_SWEEPS[sweep]].notna() & ~runs["diverged"]]
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="drift-generalisation",
-    title="More drift goes with better test accuracy and lower curvature",
-    figure="Figures stability_lambda_performance, section 6.3, and drift_lambda_sgd_connection, appendix D",
-    paper_says=(
-        "Over sweeps of fixed rates and of DAL's powers, the higher the mean drift of an iteration, the higher the "
-        "test accuracy and the lower λ₀; DAL-p with a low p gets to a lower λ₀ than descent with large rates. On "
-        "batches of 1,024 it is the same."
-    ),
-    we_add=(
-        "Runs that diverge are left out, and λ₀ is the last recorded one, of all samples. The drift is the mean over "
-        "all steps; DAL's rate tells ‖Hĝ‖ of the batch at each, and at fixed rates that of all samples is interpolated "
-        "between records."
-    ),
-    paper_setting="VGG on CIFAR-10, full batch and batches of 1,024.",
+SETTINGS = dict(
     quick=Config(both(VGG["quick"], on_batches("quick", 64))),
     cpu=Config(both(CHEAP["cpu"], on_batches("cpu", 64, CHEAP), VGG["cpu"], on_batches("cpu", 64))),
     paper=Config(both(VGG["paper"], on_batches("paper", 1024))),
-    claims=claims,
-    draw=draw,
 )
+run = _dal_settings.run
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

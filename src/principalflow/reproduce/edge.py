@@ -3,47 +3,33 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._edge import (
-    SQUARE,
-    STAND_INS_SWEEP,
-    SWEEP,
-    Config,
-    all_trained,
-    cost_claim,
-    costs,
-    draw_threshold,
-    networks,
-    share,
-    steps_of,
-    trainings,
-)
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _edge
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._trained import label
 
 MIDDLE, REACH = 2.05, 0.25  # "stays at 2/h": the mean of h λ₀ from 1.8 to 2.3
 
 
-def run(config: Config) -> Tables:
-    runs = all_trained(config)
-    return {"steps": stack({run.label: steps_of(run) for run in runs}, "network"), "cost": costs(runs)}
+def run(config: _edge.Config) -> Tables:
+    runs = _edge.all_trained(config)
+    return {"steps": stack({run.label: _edge.steps_of(run) for run in runs}, "network"), "cost": _edge.costs(runs)}
 
 
-def claims(config: Config, tables: Tables) -> list[Claim]:
+def claims(config: _edge.Config, tables: Tables) -> list[Claim]:
     found, steps = [], tables["steps"]
-    for training in networks(config):
+    for training in _edge.networks(config):
         name = label(training)
         rows = steps[steps["network"] == name]
         later = rows["h_lambda"].iloc[len(rows) // 10 :]
         sentence = f"{name}: λ₀ comes to 2/h: the largest h λ₀ after the first tenth of the steps"
-        found.append(Claim(sentence, float(later.max()), ">=", 2))
+        found.append(Claim.at_least(sentence, float(later.max()), 2))
         second_half = rows["h_lambda"].iloc[len(rows) // 2 :]
         if training.loss == "mean-square":
             found.append(
-                Claim(
+                Claim.at_most(
                     f"{name}: it stays: how far the mean of h λ₀ over the second half is from {MIDDLE}",
                     abs(float(second_half.mean()) - MIDDLE),
-                    "<=",
                     REACH,
                     note=f"The mean is {second_half.mean():.3f}, over steps {second_half.min():.2f} to "
                     f"{second_half.max():.2f}.",
@@ -52,31 +38,29 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         else:
             reached = later[(later >= 2).cummax()]
             found.append(
-                Claim(
+                Claim.below(
                     f"{name}: later it falls, as with a cross-entropy: the median of h λ₀ over the last "
                     "tenth of the steps, over that since it came to 2/h",
                     float(rows["h_lambda"].iloc[-len(rows) // 10 :].median() / reached.median()),
-                    "<",
                     0.95,
                 )
             )
     increases = steps[steps["loss_change"] > 0]
-    losses = {label(training): training.loss for training in networks(config)}
+    losses = {label(training): training.loss for training in _edge.networks(config)}
     for loss in dict.fromkeys(losses.values()):
         rows = increases[increases["network"].map(losses) == loss]
         found.append(
-            Claim(
+            Claim.at_least(
                 f"{loss}: the loss rises where λ₀ > 2/h: share of the {len(rows)} rises that are there",
-                share(rows["h_lambda"] > 2),
-                ">=",
+                _edge.share(rows["h_lambda"] > 2),
                 0.9,
             )
         )
-    return [*found, cost_claim(tables["cost"])]
+    return [*found, _edge.cost_claim(tables["cost"])]
 
 
-def draw(config: Config, tables: Tables) -> Figure:
-    losses = {label(training): training.loss for training in networks(config)}
+def draw(config: _edge.Config, tables: Tables) -> Figure:
+    losses = {label(training): training.loss for training in _edge.networks(config)}
     groups = list(tables["steps"].groupby(tables["steps"]["network"].map(losses)))
     figure = Figure(figsize=(15, 4.5 * len(groups)), layout="constrained")
     for axes, (_, rows) in zip(figure.subplots(len(groups), 3, squeeze=False), groups, strict=True):
@@ -90,7 +74,7 @@ def _draw(loss: Axes, sharpness: Axes, rises: Axes, steps: Table) -> None:
         colour = f"C{number}"
         loss.semilogy(rows["step"], rows["loss"], color=colour, label=name)
         sharpness.plot(rows["step"], rows["h_lambda"] / rows["h"], color=colour)
-        draw_threshold(sharpness, rows["h"].iloc[0], colour)
+        _edge.draw_threshold(sharpness, rows["h"].iloc[0], colour)
         up = rows[rows["loss_change"] > 0]
         rises.semilogy(up["h_lambda"], up["loss_change"], "o", color=colour, markersize=3)
     loss.set(title="loss", xlabel="step of descent", ylabel="$E$")
@@ -102,25 +86,10 @@ def _draw(loss: Axes, sharpness: Axes, rises: Axes, steps: Table) -> None:
     loss.legend()
 
 
-EXPERIMENT = Experiment(
-    id="edge",
-    title="Training comes to the edge of stability, and becomes unstable beyond it",
-    figure="Figure reproduce_edge_of_stability, section 5",
-    paper_says=(
-        "Under full-batch descent the largest eigenvalue λ₀ of the Hessian grows until it is about 2/h, and stays "
-        "there; with a cross-entropy it falls again later. Steps at which the loss rises are overwhelmingly ones at "
-        "which λ₀ > 2/h. (After Cohen et al. 2021.)"
-    ),
-    we_add="A square loss as well, along which λ₀ stays at 2/h.",
-    paper_setting="VGG on CIFAR-10, full batch, cross-entropy, several rates.",
-    # The highest rate takes longest: begun first, it leaves nobody idle.
-    profiles={profile: Config((*SWEEP[profile][::-1], SQUARE[profile])) for profile in SWEEP},
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins={
-        "quick": f"{STAND_INS_SWEEP['quick']} The square loss is over 300 digits.",
-        "cpu": f"{STAND_INS_SWEEP['cpu']} The square loss is an MLP's over 1,000 images of MNIST.",
-    },
-)
+# The highest rate takes longest: begun first, it leaves nobody idle.
+SETTINGS = {profile: _edge.Config((*_edge.SWEEP[profile][::-1], _edge.SQUARE[profile])) for profile in _edge.SWEEP}
+trainings = _edge.trainings
+STAND_INS = {
+    "quick": f"{_edge.STAND_INS_SWEEP['quick']} The square loss is over 300 digits.",
+    "cpu": f"{_edge.STAND_INS_SWEEP['cpu']} The square loss is an MLP's over 1,000 images of MNIST.",
+}

@@ -6,12 +6,13 @@ from itertools import product
 import numpy as np
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Tables
 from principalflow.descent import descend
-from principalflow.reproduce._descent import Sharpness, recorded
+from principalflow.record import Record
 from principalflow.reproduce._edge import SQUARE
-from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._trained import rate as rate_of
+from principalflow.reproduce._trained import recorded
 from principalflow.training import Options
 from principalflow.training import objective as objective_of
 
@@ -22,7 +23,7 @@ HEAVY_BALL, NESTEROV = "momentum", "Nesterov"
 class Config:
     """A few steps of descent on `network`, then each method from there, at the rate that puts its edge at `edge`.
 
-    The loss and λ₀ are looked at after every so manieth step.
+    The loss and λ₀ are recorded once in `every` steps.
     """
 
     network: Options
@@ -46,8 +47,9 @@ def run(config: Config) -> Tables:
     for method, momentum in product((HEAVY_BALL, NESTEROV), config.momenta):
         h = rate(method, momentum, config.edge)
         how = dict(momentum=momentum, nesterov=method == NESTEROV, keep="last")
-        path = recorded(objective, start, h, config.steps, Sharpness(config.every), **how)
-        tables[f"{method} {momentum:g}"] = path.records.assign(loss=np.asarray(path.losses)[:: config.every], h=h)
+        record = Record(every=config.every, k=1, tol=1e-2)
+        rows = recorded(objective, start, h, config.steps, record, **how).records
+        tables[f"{method} {momentum:g}"] = rows[["step", "loss"]].assign(sharpness=rows["eigenvalue_0"], h=h)
     return {"steps": stack(tables, "method")}
 
 
@@ -57,17 +59,15 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         relative = rows["sharpness"] / config.edge
         second_half = relative.iloc[len(relative) // 2 :]
         found += [
-            Claim(
+            Claim.at_least(
                 f"{method}: λ₀ rises from below to the method's own edge: the largest λ₀ over it",
                 float(relative.max()) if relative.iloc[0] < 1 else np.nan,
-                ">=",
                 1,
                 note=f"At the start it is {relative.iloc[0]:.3f}.",
             ),
-            Claim(
+            Claim.at_most(
                 f"{method}: there it stays: how far the mean of λ₀ over the edge, over the second half, is from 1",
                 abs(float(second_half.mean()) - 1),
-                "<=",
                 0.15,
                 note=f"The mean is {second_half.mean():.3f}. Without momentum the edge at this rate would be at "
                 f"{2 / rows['h'].iloc[0]:.3g}, not at {config.edge:g}.",
@@ -90,28 +90,8 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
-    id="edge-momentum",
-    title="Momentum and Nesterov's method train at edges of their own",
-    figure="",
-    paper_says="",
-    we_add=(
-        "The paper is about descent without momentum, but few train without. On a quadratic descent with momentum m "
-        "becomes unstable at λ = (2 + 2m)/h, and with Nesterov's at (2 + 2m)/((1 + 2m) h). As Cohen et al. (2021) "
-        "found, networks train at these edges as they do at 2/h. Here each method has the rate that puts its edge at "
-        "the same curvature, so all lines should come to one."
-    ),
-    paper_setting="None: this is beyond the paper.",
-    profiles={
-        "quick": Config(replace(SQUARE["quick"], learning_rate=0.05, steps=60), edge=30.0),
-        "cpu": Config(replace(SQUARE["cpu"], steps=100), edge=100.0),
-        "paper": Config(replace(SQUARE["paper"], learning_rate=0.03, steps=200), edge=40.0, steps=3000),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    stand_ins={
-        "quick": "300 digits of 8 x 8 pixels and an MLP of 3 x 10 units.",
-        "cpu": "1,000 images of MNIST and an MLP of 3 x 100 units.",
-    },
-)
+SETTINGS = {
+    "quick": Config(replace(SQUARE["quick"], learning_rate=0.05, steps=60), edge=30.0),
+    "cpu": Config(replace(SQUARE["cpu"], steps=100), edge=100.0),
+    "paper": Config(replace(SQUARE["paper"], learning_rate=0.03, steps=200), edge=40.0, steps=3000),
+}

@@ -14,16 +14,16 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from principalflow import data as datasets
+from principalflow._lab import Claim, Table, Tables
 from principalflow.descent import descend
 from principalflow.flows import COMPLEX_COST, CONTRACTION_COST, PRODUCT_COST, Principal, SpectralFlow, compare
 from principalflow.functions import banana, cosine_valley
 from principalflow.models import MLP, loss
 from principalflow.objective import Objective
-from principalflow.reproduce._descent import sharpness
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
 from principalflow.reproduce._tracking import spectra
 from principalflow.reproduce.quadratic_2d import valley
+from principalflow.spectrum import sharpness
 
 ORDERS = tuple(f"order {n}" for n in range(1, 6))
 JUMPING = "PF, principal branch"
@@ -81,12 +81,14 @@ def run(config: Config) -> Tables:
         large = objective.theta.size > 1000
         tolerance = config.network_tolerance if large else config.tolerance
         most = config.network_max_steps if large else config.max_steps
-        smooth = {flow: _krylov_within(tolerance, config.max_products, of) for flow, of in named(h, FLOWS).items()}
-        jumping = {JUMPING: smooth.pop(JUMPING)}
+        flows = {flow: _krylov_within(tolerance, config.max_products, of) for flow, of in named(h, FLOWS).items()}
+        smooth, jumping = ({n: of for n, of in flows.items() if (n == JUMPING) is jumps} for jumps in (False, True))
         follow = partial(compare, objective, theta, h, rtol=tolerance, kinds=["global"], progress=False)
         # Where a branch jumps, any number of steps is in vain. Euler's are dear, so two of descent are enough.
-        by_euler = follow(min(steps, 2), jumping, max_steps=most // 4, step=h / config.euler_steps)
-        errors[name] = pandas.concat([follow(steps, smooth, max_steps=most), by_euler], ignore_index=True)
+        parts = [follow(steps, smooth, max_steps=most)]
+        if jumping:
+            parts.append(follow(min(steps, 2), jumping, max_steps=most // 4, step=h / config.euler_steps))
+        errors[name] = pandas.concat(parts, ignore_index=True)
         facts.append((name, objective.theta.size, h, h * _sharpness(objective, theta), tolerance))
     columns = ["problem", "parameters", "h", "h_lambda", "tolerance"]
     return {"errors": stack(errors, "problem"), "problems": pandas.DataFrame(facts, columns=columns)}
@@ -98,49 +100,41 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     orders = one.loc[["NGF", *ORDERS], h_lambda < 1].to_numpy()
     with_term, without = one.loc["PF with third-order term"], one.loc["PF"]
     found = [
-        Claim(
+        Claim.below(
             "On the quadratic the PF is descent, up to the solver's tolerance: its error after five steps",
             _grid(tables, "relative_error", config.steps).loc["PF", QUADRATIC],
-            "<",
             config.steps * config.tolerance,
             note="An error is the distance from descent over the length of its last step, imaginary part included. A "
             f"cost counts every evaluation of a field: a gradient is 1, a Hessian product {PRODUCT_COST}, a "
             f"contraction of third derivatives {CONTRACTION_COST}, and at complex parameters {COMPLEX_COST} times as "
             "much.",
         ),
-        Claim(
+        Claim.above(
             "There no real flow is near it: the smallest error of one after five steps",
             five.loc[list(REAL_FLOWS), QUADRATIC].min(),
-            ">",
             0.1,
         ),
-        Claim(
+        Claim.equal(
             "Where h λ₀ is below 1, each order of backward error analysis is closer in one step than the one before: "
             "share of the comparisons",
             float(np.mean(orders[1:] < orders[:-1])),
-            "==",
             1,
             note="It is sure only for h near zero; on the cosine valley the curvature changes by more than itself "
             f"within one step. Where it does not hold: {_out_of_order(one.loc[['NGF', *ORDERS], h_lambda < 1])}.",
         ),
-        Claim(
+        Claim.above(
             "On the small MLP at h λ₀ = 0.5 order 5, which needs no Hessian, is closer in one step than the PF: the "
             "PF's error over its",
             one.loc["PF", SMALL] / one.loc["order 5", SMALL],
-            ">",
             1,
         ),
-        Claim(
-            "There it is also cheaper: the PF's cost over its",
-            cost.loc["PF", SMALL] / cost.loc["order 5", SMALL],
-            ">",
-            10,
+        Claim.above(
+            "There it is also cheaper: the PF's cost over its", cost.loc["PF", SMALL] / cost.loc["order 5", SMALL], 10
         ),
         *(_principal_is_closest(tables, steps) for steps in (1, config.steps)),
-        Claim(
+        Claim.above(
             "Where the third-order term matters, it brings the PF closer to descent in one step: share of the problems",
             float(np.mean((with_term < without)[(with_term - without).abs() > 0])),
-            ">",
             0.5,
         ),
         *(
@@ -155,7 +149,7 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         sentence = (
             "On the MNIST MLP the PF is closer in one step than the NGF and the IGR flow: the smaller ratio of errors"
         )
-        found += [*_krylov_claims(tables, MNIST, 60), Claim(sentence, ratio, ">", 1)]
+        found += [*_krylov_claims(tables, MNIST, 60), Claim.above(sentence, ratio, 1)]
     return found
 
 
@@ -206,13 +200,13 @@ def _problems(config: Config) -> Iterator[_Problem]:
     for z in config.small_rates:
         h = z / _sharpness(objective, objective.theta)
         yield _Problem(f"small MLP, h λ₀ = {z:g}", objective, objective.theta, h, config.steps)
-    digits = datasets.load("digits", config.digits_samples, standardize=False, one_hot=True)
+    digits = datasets.load("digits", samples=config.digits_samples, standardize=False, one_hot=True)
     objective = _network((32, 32), digits.inputs, digits.labels, config.seed)
     path = descend(objective, objective.theta, config.digits_h, max(config.digits_training)).thetas
     for where, trained in zip(("before", "near", "at"), config.digits_training, strict=True):
         yield _Problem(f"digits MLP {where} the edge", objective, path[trained], config.digits_h, config.steps)
     if config.mnist_samples:
-        mnist = datasets.load("mnist", config.mnist_samples, 0, one_hot=True)
+        mnist = datasets.load("mnist", samples=config.mnist_samples, test_samples=0, one_hot=True)
         objective = _network((100, 100, 100), mnist.inputs, mnist.labels, config.seed)
         theta = descend(objective, objective.theta, config.mnist_h, config.mnist_training).thetas[-1]
         h = config.mnist_h_lambda / _sharpness(objective, theta)
@@ -259,11 +253,10 @@ def _principal_is_closest(tables: Tables, steps: int) -> Claim:
     h_lambda = tables["problems"].set_index("problem")["h_lambda"]
     errors = _errors(tables, steps).dropna(axis=1, how="all")
     above = errors.loc[:, h_lambda[errors.columns] > 1]
-    return Claim(
+    return Claim.equal(
         f"Where h λ₀ is above 1, no flow is closer after {_steps(steps)} than the PF or the PF with the third-order "
         "term: share of the problems",
         float(np.mean(above.loc[["PF", "PF with third-order term"]].min() <= above.min())),
-        "==",
         1,
         note=f"{_ADVICE if steps == 1 else ''}The closest after {_steps(steps)}: {_closest(errors)}.",
     )
@@ -279,10 +272,9 @@ def _edge_claim(tables: Tables, steps: int, rival: str) -> Claim:
         if "euler" in how.to_numpy()
         else ""
     )
-    return Claim(
+    return Claim.at_least(
         f"At the edge the PF is closer by 5 times and more after {_steps(steps)}: error of the {rival} over its",
         errors[rival] / errors["PF"],
-        ">=",
         5,
         note=note,
     )
@@ -293,17 +285,16 @@ def _krylov_claims(tables: Tables, name: str, most: int) -> list[Claim]:
     rows = rows[(rows["problem"] == name) & rows["flow"].isin(("PF", "PF with third-order term"))]
     size = int(tables["problems"].set_index("problem").loc[name, "parameters"])
     return [
-        Claim(
+        Claim.at_most(
             f"{name}, {size:,} parameters: the complex flows run without an eigendecomposition; Hessian products of a "
             "field, at most",
             float(rows["most_products"].max()),
-            "<=",
             most,
             note="The paper calls the flow computationally prohibitive at this size. A field takes more products where "
             "its path leads past an eigenvalue of 1/h, next to which the logarithm is steep; on the principal branch, "
             "which is not counted here, it need not settle at all where an eigenvalue is at the jump.",
         ),
-        Claim("All of these fields converged: share of the steps", float(rows["converged"].mean()), "==", 1),
+        Claim.equal("All of these fields converged: share of the steps", float(rows["converged"].mean()), 1),
     ]
 
 
@@ -357,26 +348,8 @@ def _in_lines(name: str) -> str:
 
 
 _MORE = Config(digits_samples=600, network_tolerance=1e-3, euler_steps=200, max_products=60)
-
-EXPERIMENT = Experiment(
-    id="flow-league",
-    title="Every flow on the same problems: which is closest, at what cost",
-    figure="",
-    paper_says="",
-    we_add=(
-        "The paper compares the NGF, the IGR flow and the PF one experiment at a time, and calls "
-        "the PF computationally prohibitive for networks. Here all flows run on the same problems: those, the "
-        "third-order flow, five orders of backward error analysis, both branches of the PF's logarithm, and the PF "
-        "with its third-order term. A dash means that the flow was stuck or diverged."
-    ),
-    paper_setting="None: this is beyond the paper.",
-    profiles={
-        "quick": Config(),
-        "cpu": dataclasses.replace(_MORE, mnist_samples=5000),
-        "paper": dataclasses.replace(_MORE, mnist_samples=60_000, mnist_steps=5),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    explore=explore,
-)
+SETTINGS = {
+    "quick": Config(),
+    "cpu": dataclasses.replace(_MORE, mnist_samples=5000),
+    "paper": dataclasses.replace(_MORE, mnist_samples=60_000, mnist_steps=5),
+}

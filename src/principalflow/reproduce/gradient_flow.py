@@ -5,12 +5,12 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Tables
 from principalflow.flows import NegativeGradient, integrate
-from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._edge import MLP, STAND_INS_MLP, Config, draw_threshold, networks, unrecorded
-from principalflow.reproduce._experiment import Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT
 from principalflow.reproduce._trained import rate, trained
+from principalflow.spectrum import sharpness
 
 NGF = "NGF"
 # Of the flow's solver: its tolerance for a parameter, and the steps it may take for one of descent.
@@ -61,38 +61,33 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     edge = int(np.argmax(reached)) if reached.any() else len(reached)
     last_third = slice(-(len(at_descent) // 3), None)
     return [
-        Claim(
+        Claim.below(
             "Until λ₀ reaches 2/h descent follows the NGF: the most it is away from it, over the way it has come",
             np.max(relative[1:edge], initial=np.nan if edge < 2 else 0),
-            "<",
             0.1,
             note=f"“Closely” is taken to be a tenth of the way. λ₀ reaches 2/h at the time {_time(descent, edge)}. "
             f"At the start hλ₀ is {at_descent[0]:.2f}; the nearer that is to 2, the more the first steps drift.",
         ),
-        Claim(
+        Claim.above(
             "After that it doesn't: the distance at the end, over the one when λ₀ reached 2/h",
             tables["errors"]["error"].iloc[-1] / tables["errors"]["error"].get(edge, np.nan) if complete else np.nan,
-            ">",
             2,
         ),
-        Claim("Along the NGF λ₀ grows past 2/h: its largest hλ₀", at_flow.max(), ">", 2),
-        Claim(
+        Claim.above("Along the NGF λ₀ grows past 2/h: its largest hλ₀", at_flow.max(), 2),
+        Claim.above(
             "It grows most of the time: the share of the intervals between two looks in which it does",
             float(np.mean(np.diff(at_flow) > 0)),
-            ">",
             0.5,
             note="With the cross-entropy λ₀ falls again, along the flow too, once the samples are fit.",
         ),
-        Claim(
+        Claim.above(
             "At the end λ₀ is larger along the NGF than along descent: the ratio",
             at_flow[-1] / at_descent[-1] if complete else np.nan,
-            ">",
             1,
         ),
-        Claim(
+        Claim.below(
             "Descent's λ₀ settles at 2/h: how far the mean of hλ₀/2 over the last third is from 1",
             abs(float(np.mean(at_descent[last_third])) / 2 - 1),
-            "<",
             0.1,
         ),
     ]
@@ -125,23 +120,9 @@ def _time(path: pandas.DataFrame, index: int) -> str:
     return f"{path['time'][index]:.3g}" if index < len(path) else "that this run doesn't get to"
 
 
-EXPERIMENT = Experiment(
-    id="gradient-flow",
-    title="Descent follows the gradient flow until the edge of stability",
-    figure="Figure mnist_gradient_flow, appendix D",
-    paper_says=(
-        "Early in training descent stays close to the negative gradient flow (NGF) from the same start. Along the flow "
-        "the largest curvature λ₀ keeps growing. Descent can't follow it past 2/h, where it becomes unstable: there "
-        "the two part, and the distance between them grows."
-    ),
-    paper_setting="MNIST, an MLP of 4 layers with 100 units, cross-entropy, full batch, h = 0.05.",
-    profiles={
-        "quick": Config((unrecorded(MLP["quick"], 8, steps=240),)),
-        "cpu": Config((unrecorded(MLP["cpu"], 2, precision="float64"),)),
-        "paper": Config((unrecorded(MLP["paper"], 25, precision="float64"),)),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    stand_ins=STAND_INS_MLP,
-)
+SETTINGS = {
+    "quick": Config((unrecorded(MLP["quick"], 8, steps=240),)),
+    "cpu": Config((unrecorded(MLP["cpu"], 2, precision="float64"),)),
+    "paper": Config((unrecorded(MLP["paper"], 25, precision="float64"),)),
+}
+STAND_INS = STAND_INS_MLP

@@ -4,32 +4,21 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._edge import (
-    MLP,
-    STAND_INS_BOTH,
-    SWEEP,
-    Config,
-    all_trained,
-    cost_claim,
-    costs,
-    share,
-    steps_of,
-    trainings,
-)
-from principalflow.reproduce._experiment import Claim, Experiment, Tables
+from principalflow._lab import Claim, Tables
+from principalflow.reproduce import _edge
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._statistics import area_under_curve
 
 COEFFICIENT = "coefficient_0_real"
 
 
-def run(config: Config) -> Tables:
-    runs = all_trained(config)
-    steps = {run.label: steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
-    return {"steps": stack(steps, "network"), "cost": costs(runs)}
+def run(config: _edge.Config) -> Tables:
+    runs = _edge.all_trained(config)
+    steps = {run.label: _edge.steps_of(run, COEFFICIENT, "gradient_norm") for run in runs}
+    return {"steps": stack(steps, "network"), "cost": _edge.costs(runs)}
 
 
-def claims(config: Config, tables: Tables) -> list[Claim]:
+def claims(config: _edge.Config, tables: Tables) -> list[Claim]:
     found = []
     for name, rows in tables["steps"].groupby("network", sort=False):
         rises = rows["loss_change"] > 0
@@ -37,31 +26,28 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         by_sharpness = area_under_curve(rows["h_lambda"], rises)
         normalised = area_under_curve(rows[COEFFICIENT] / rows["gradient_norm"], rises)
         found += [
-            Claim(
+            Claim.at_least(
                 f"{name}: the loss rises where Re sc₀ > 0: share of the {rises.sum()} rises",
-                share(rows.loc[rises, COEFFICIENT] > 0),
-                ">=",
+                _edge.share(rows.loc[rises, COEFFICIENT] > 0),
                 0.9,
             ),
-            Claim(
+            Claim.at_least(
                 f"{name}: Re sc₀ tells at which steps the loss rises: area under the ROC curve (1/2 is chance)",
                 by_coefficient,
-                ">=",
                 0.9,
                 note=f"Re sc₀ over the gradient's norm, which takes that out as a cause: {normalised:.3f}.",
             ),
-            Claim(
+            Claim.above(
                 f"{name}: it tells it better than h λ₀ alone: the difference of the areas",
                 by_coefficient - by_sharpness,
-                ">",
                 0,
                 note=f"By h λ₀: {by_sharpness:.3f}.",
             ),
         ]
-    return [*found, cost_claim(tables["cost"])]
+    return [*found, _edge.cost_claim(tables["cost"])]
 
 
-def draw(config: Config, tables: Tables) -> Figure:
+def draw(config: _edge.Config, tables: Tables) -> Figure:
     groups = list(tables["steps"].groupby("network", sort=False))
     figure = Figure(figsize=(15, 4 * len(groups)), layout="constrained")
     for (loss, coefficient, normalised), (name, rows) in zip(
@@ -86,24 +72,10 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
-    id="instabilities",
-    title="The stability coefficient tells when the loss rises",
-    figure="Figures instabilities_short, section 5, and cifar_peak_commons, appendix D",
-    paper_says=(
-        "A curvature above 2/h makes instability possible, but how strong it is depends on the gradient along that "
-        "direction as well: on the stability coefficient sc₀ = α(hλ₀) ∇Eᵀu₀. Where λ₀ > 2/h but sc₀ is small nothing "
-        "happens; where its real part is large and positive the loss rises."
-    ),
-    paper_setting="MNIST, MLP of 4 layers, h = 0.05; CIFAR-10, VGG, h = 0.02 and a sweep; full batch.",
-    profiles={
-        "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
-        "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1])),
-        "paper": Config((MLP["paper"], replace(SWEEP["paper"][0], learning_rate=0.02))),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins=STAND_INS_BOTH,
-)
+SETTINGS = {
+    "quick": _edge.Config((_edge.MLP["quick"], _edge.SWEEP["quick"][-1])),
+    "cpu": _edge.Config((_edge.MLP["cpu"], _edge.SWEEP["cpu"][-1])),
+    "paper": _edge.Config((_edge.MLP["paper"], replace(_edge.SWEEP["paper"][0], learning_rate=0.02))),
+}
+trainings = _edge.trainings
+STAND_INS = _edge.STAND_INS_BOTH

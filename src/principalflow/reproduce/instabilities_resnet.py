@@ -5,18 +5,8 @@ Figures instabilities_resnet and edge_of_stability_results_cifar_resnet.
 
 import numpy as np
 
-from principalflow.reproduce import local_flows
-from principalflow.reproduce._edge import (
-    EULER_STEP,
-    RESNET,
-    STAND_INS_RESNET,
-    all_trained,
-    cost_claim,
-    share,
-    steps_of,
-    trainings,
-)
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _edge, local_flows
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._local import UP
 from principalflow.reproduce._statistics import area_under_curve
@@ -27,7 +17,7 @@ _FEWEST = 8  # rises, for a correlation
 
 
 def run(config: Config) -> Tables:
-    steps = {run.label: steps_of(run, COEFFICIENT) for run in all_trained(config)}
+    steps = {run.label: _edge.steps_of(run, COEFFICIENT) for run in _edge.all_trained(config)}
     return {"steps": stack(steps, "network"), **local_flows.run(config)}
 
 
@@ -37,16 +27,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         rises = steps["loss_change"] > 0
         by_sharpness = area_under_curve(steps["h_lambda"], rises)
         found += [
-            Claim(
+            Claim.at_least(
                 f"{name}: the loss rises where λ₀ > 2/h: share of the {rises.sum()} rises",
-                share(steps.loc[rises, "h_lambda"] > 2),
-                ">=",
+                _edge.share(steps.loc[rises, "h_lambda"] > 2),
                 0.9,
             ),
-            Claim(
+            Claim.at_least(
                 f"{name}: Re sc₀ tells at which steps the loss rises: area under the ROC curve (1/2 is chance)",
                 area_under_curve(steps[COEFFICIENT], rises),
-                ">=",
                 0.9,
                 note=f"By h λ₀ alone: {by_sharpness:.3f}.",
             ),
@@ -56,21 +44,19 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     note = f"The flow was followed from {len(followed)} of {len(risen)} rises, for {config.time:g} of a step."
     return [
         *found,
-        Claim(
+        Claim.above(
             "A rise is the larger, the more the positive flow raises the loss from there: rank correlation",
             _correlation(followed, "loss_change"),
-            ">",
             0.5,
             note=note,
         ),
-        Claim(
+        Claim.above(
             "There λ₀ rises the more, the more the positive flow raises it: rank correlation",
             _correlation(followed, "sharpness_change"),
-            ">",
             0.5,
             note=note,
         ),
-        cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {EULER_STEP:g}."),
+        _edge.cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {_edge.EULER_STEP:g}."),
     ]
 
 
@@ -79,27 +65,11 @@ def _correlation(changes: Table, quantity: str) -> float:
     return float(changes[quantity].corr(changes[f"{quantity}_{UP}"], method="spearman")) if enough else np.nan
 
 
-EXPERIMENT = Experiment(
-    id="instabilities-resnet",
-    title="A ResNet becomes unstable as the positive flow does",
-    figure="Figures instabilities_resnet, section 5, and edge_of_stability_results_cifar_resnet, appendix D",
-    paper_says=(
-        "On a ResNet-18 the loss rises where the stability coefficient is large and positive, and it rises the more, "
-        "the more the positive gradient flow would raise it; λ₀ likewise."
-    ),
-    we_add=(
-        "Without normalisation the positive flow leaves the finite numbers within the time of a step, so there the "
-        "flows are followed for a quarter of it."
-    ),
-    paper_setting="ResNet-18 on CIFAR-10, full batch, h = 0.03 and 0.01; Euler's steps of 5e-5.",
-    profiles={
-        "quick": Config(RESNET["quick"], window=12, rises=20, time=0.25),
-        "cpu": Config(RESNET["cpu"], window=8, rises=12, time=0.25),
-        "paper": Config(RESNET["paper"], rises=100),
-    },
-    run=run,
-    claims=claims,
-    draw=local_flows.draw,
-    trainings=trainings,
-    stand_ins=STAND_INS_RESNET,
-)
+draw = local_flows.draw
+SETTINGS = {
+    "quick": Config(_edge.RESNET["quick"], window=12, rises=20, time=0.25),
+    "cpu": Config(_edge.RESNET["cpu"], window=8, rises=12, time=0.25),
+    "paper": Config(_edge.RESNET["paper"], rises=100),
+}
+trainings = _edge.trainings
+STAND_INS = _edge.STAND_INS_RESNET

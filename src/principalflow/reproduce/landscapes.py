@@ -15,13 +15,22 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow import landscape, plot
+from principalflow._lab import Claim, Table, Tables
 from principalflow.descent import descend
 from principalflow.landscape import Landscape, Plane
 from principalflow.objective import Objective, Vector
-from principalflow.reproduce import _dal_drawing, _dal_queries, _dal_settings
-from principalflow.reproduce._dal_queries import DAL, accuracy, best_test, fixed_rates, ratio, settings
+from principalflow.reproduce import _dal_drawing, _dal_settings
+from principalflow.reproduce._dal_queries import (
+    DAL,
+    accuracy,
+    best_test,
+    fixed_rates,
+    is_full_batch,
+    of,
+    ratio,
+    settings,
+)
 from principalflow.reproduce._dal_settings import CHEAP, VGG, both, on_batches
-from principalflow.reproduce._experiment import Claim, Table, Tables
 from principalflow.reproduce._sweeps import Sweep, ends, objective_of
 
 RANDOM, SOLUTIONS, PATH = "of random directions", "through three solutions", "along the path of descent"
@@ -81,7 +90,7 @@ def draw(config: Config, tables: Tables) -> Figure:
             led.set_title(f"the plane {kind}: {share}", fontsize="small")
         for point in points.itertuples() if kind == SOLUTIONS else ():
             led.annotate(point.name, (point.x, point.y), xytext=(4, 4), textcoords="offset points")
-        _dal_drawing.draw_curves(curvature, _dal_queries.of(tables["steps"], setting), "sharpness", names)
+        _dal_drawing.draw_curves(curvature, of(tables["steps"], setting), "sharpness", names)
         curvature.set_title(r"$\lambda_0$ along training", fontsize="small")
         curvature.legend(fontsize="small")
     return figure
@@ -107,7 +116,7 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
         )
         caption = f"the loss around what was learned, along two random directions, up to {reach:g} of the filters' size"
         plots[f"{setting}: {caption}; cut at {highest:.2g}"] = surfaces
-        for kind, points in _dal_queries.of(tables["points"], setting).groupby("kind", sort=False):
+        for kind, points in of(tables["points"], setting).groupby("kind", sort=False):
             found = _landscape(_of(tables["grids"], setting, kind), points)
             x, y = found.axes
             contour = go.Contour(
@@ -136,42 +145,39 @@ def _claims(config: Config, setting: str, rows: Table, tables: Tables) -> list[C
         }
         of_ours, of_best = (np.array(rises.get(row["contender"], [np.nan])) for row in (ours, best))
         claims.append(
-            Claim(
+            Claim.below(
                 f"{setting}: {ours['contender']} learns a flatter landscape than {best['contender']}: the mean rise of "
                 f"the loss within {reach:g} of the filters' size over that one's, means over the seeds",
                 ratio(of_ours.mean(), of_best.mean()),
-                "<",
                 1,
                 note=f"{of_ours.mean():.3g} ({of_ours.min():.3g} to {of_ours.max():.3g} over the seeds) against "
                 f"{of_best.mean():.3g} ({of_best.min():.3g} to {of_best.max():.3g}). A grid of {config.points} x "
                 f"{config.points} points took {seconds:.2g} s at the median.",
             )
         )
-    steps = _dal_queries.of(tables["steps"], setting)
+    steps = of(tables["steps"], setting)
     level = best["last_loss"]
     there = [_sharpness_at(rows, level) for _, rows in steps[steps["contender"] == ours["contender"]].groupby("seed")]
     apart = ours["test_accuracy"] - best["test_accuracy"]
-    full, note = _dal_queries.is_full_batch(setting), f"{accuracy(ours)} against {accuracy(best)}."
+    full, note = is_full_batch(rows), f"{accuracy(ours)} against {accuracy(best)}."
     return [
         *claims,
-        Claim(
+        Claim.below(
             f"{setting}: and λ₀ is smaller: at the end, over that one's",
             ratio(ours["sharpness"], best["sharpness"]),
-            "<",
             1,
             note=f"{ours['sharpness']:.3g} at a loss of {ours['last_loss']:.2g} against {best['sharpness']:.3g} at one "
             f"of {level:.2g}, means over the seeds.",
         ),
-        Claim(
+        Claim.below(
             f"{setting}: also at the same loss: λ₀ where its loss gets as low as that one's last, over that one's",
             ratio(float(np.mean(there)), best["sharpness"]),
-            "<",
             1,
             note=f"{np.mean(there):.3g} on average." if np.isfinite(there).all() else "A seed never has so low a loss.",
         ),
-        Claim(f"{setting}: its test accuracy is higher: by how much", apart, ">=", 0, note=note)
+        Claim.at_least(f"{setting}: its test accuracy is higher: by how much", apart, 0, note=note)
         if full
-        else Claim(f"{setting}: at a similar test accuracy: how far apart they are", abs(apart), "<", 0.02, note=note),
+        else Claim.below(f"{setting}: at a similar test accuracy: how far apart they are", abs(apart), 0.02, note=note),
     ]
 
 
@@ -203,7 +209,7 @@ def _landscapes(config: Config, fixed: Sweep, adapted: Sweep, rows: Table) -> It
         plane = landscape.random(objective, theta, seed=seed)
         for reach in config.reaches:
             began = time.perf_counter()
-            found = landscape.evaluate(objective, plane, reach, config.points)
+            found = landscape.evaluate(objective, plane, reach=reach, points=config.points)
             place = {"seconds": time.perf_counter() - began, "contender": name, "seed": seed, "reach": reach}
             yield {"grids": _grid(found).assign(setting=setting, kind=RANDOM, **place)}
     first = min((seed for _, seed in learned), default=0)
@@ -260,26 +266,10 @@ def _best(rows: Table) -> tuple[Table, Table]:
     return best_test(fixed_rates(rows)), best_test(rows[rows["power"] < 1])
 
 
-EXPERIMENT = _dal_settings.experiment(
-    id="landscapes",
-    title="DAL-p learns flatter landscapes",
-    figure="Figures DAL_p_64_landscape, DAL_p_64_eigen, DAL_p_full_batch_landscape, DAL_p_full_batch_eigen and "
-    "DAL_p_imagenet_landscape, appendix D",
-    paper_says=(
-        "On slices along filter-normalised random directions (Li et al. 2018) the loss around what DAL-p learned is "
-        "flatter than around what SGD learned, and λ₀ is smaller, on batches of 64 and on full ones, even where both "
-        "test equally well."
-    ),
-    we_add=(
-        "How much flatter, as a number: the mean rise of the loss over the disc, for three seeds and planes. The "
-        "planes through three solutions from one start, and on full batches the one nearest to the path of descent."
-    ),
-    paper_setting="VGG on CIFAR-10, batches of 64 and full batch; ResNet-50 on ImageNet, batches of 8,192.",
+SETTINGS = dict(
     quick=Config(both(on_batches("quick", 64), VGG["quick"])),
     cpu=Config(both(on_batches("cpu", 64), CHEAP["cpu"]), points=17),
     paper=Config(both(on_batches("paper", 64), VGG["paper"])),
-    run=run,
-    claims=claims,
-    draw=draw,
-    explore=explore,
 )
+trainings = _dal_settings.trainings
+STAND_INS = _dal_settings.stand_ins(SETTINGS)

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Table, Tables
 from principalflow.reproduce import _edge
-from principalflow.reproduce._edge import MLP, STAND_INS_BOTH, SWEEP, all_trained, cost_claim, costs, trainings
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._edge import MLP, STAND_INS_BOTH, SWEEP, all_trained, cost_claim, costs
 from principalflow.reproduce._flows import COLOURS, DESCENT, stack
 from principalflow.reproduce._local import DOWN, UP, agreement, local_flows
 
@@ -46,28 +46,23 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     found = []
     for quantity, words in QUANTITIES.items():
         found += [
-            Claim(
+            Claim.at_least(
                 f"Where Re sc₀ ≤ 0 ({len(stable)} steps) descent changes {words} in the direction of the NGF: share of "
                 "the steps",
                 agreement(stable, quantity, DOWN),
-                ">=",
                 0.9,
             ),
-            Claim(
+            Claim.at_least(
                 f"Where Re sc₀ is large ({len(unstable)} steps) it changes {words} in the direction of the positive "
                 "flow: share of the steps",
                 agreement(unstable, quantity, UP),
-                ">=",
                 0.9,
                 note="Large is taken to mean that it outweighs the other directions: by the PF the loss should rise. "
                 f"With the NGF descent agrees in {agreement(unstable, quantity, DOWN):.2f} of them. The medians of the "
                 f"change: {_medians(unstable, quantity)}.",
             ),
         ]
-    return [
-        *found,
-        cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {_edge.EULER_STEP:g}."),
-    ]
+    return [*found, cost_claim(tables["cost"], f"The paper follows flows by Euler's steps of {_edge.EULER_STEP:g}.")]
 
 
 def draw(config: Config, tables: Tables) -> Figure:
@@ -124,25 +119,10 @@ def _plot(ax: Axes, rows: Table, values: Table, colour: str, name: str | None = 
     ax.plot(places, values, "o-", color=colour, markersize=3, linewidth=0.8, label=name)
 
 
-EXPERIMENT = Experiment(
-    id="local-flows",
-    title="Descent follows the flow down the gradient, and at the edge the flow up",
-    figure="Figures edge_of_stability_results_local, section 5, and edge_of_stability_results_lambda, appendix D",
-    paper_says=(
-        "From iterates of descent the negative and the positive gradient flow are followed for the time of a step. "
-        "While Re sc₀ is negative or small, loss and λ₀ change as under the NGF, even where λ₀ > 2/h: the loss falls "
-        "and λ₀ grows. Where Re sc₀ is large, they change as under the positive flow."
-    ),
-    we_add="In the cpu profile the flows are followed for a quarter of the time of a step, to keep it quick.",
-    paper_setting="MNIST, MLP of 4 layers, h = 0.05; CIFAR-10, VGG, h = 0.01; Euler's steps of 5e-5.",
-    profiles={
-        "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
-        "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1]), window=12, time=0.25),
-        "paper": Config((MLP["paper"], SWEEP["paper"][0])),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins=STAND_INS_BOTH,
-)
+SETTINGS = {
+    "quick": Config((MLP["quick"], SWEEP["quick"][-1])),
+    "cpu": Config((MLP["cpu"], SWEEP["cpu"][-1]), window=12, time=0.25),
+    "paper": Config((MLP["paper"], SWEEP["paper"][0])),
+}
+trainings = _edge.trainings
+STAND_INS = STAND_INS_BOTH

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Table, Tables
 from principalflow.reproduce import _edge
-from principalflow.reproduce._descent import recorded
-from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs, trainings
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
-from principalflow.reproduce._trained import record_of
+from principalflow.reproduce._edge import STAND_INS_SWEEP, SWEEP, all_trained, at_edge, cost_claim, costs
+from principalflow.reproduce._trained import record_of, recorded
 
 BEFORE, AFTER = "before", "after"
 
@@ -26,10 +25,7 @@ def run(config: Config) -> Tables:
     (run,) = all_trained(config)
     start, h = at_edge(run), run.h / config.divisor
     after = recorded(run.objective, run.theta(start), h, config.steps, record_of(run.training), keep="last").records
-    parts = [
-        _rows(run.records[run.records["step"] <= start], BEFORE, 0),
-        _rows(after, AFTER, start),
-    ]
+    parts = [_rows(run.records[run.records["step"] <= start], BEFORE, 0), _rows(after, AFTER, start)]
     return {"steps": pandas.concat(parts, ignore_index=True), "cost": costs([run, run._replace(records=after)])}
 
 
@@ -37,14 +33,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     before, after = (_part(tables, name) for name in (BEFORE, AFTER))
     grown = after["sharpness"].iloc[-1] / after["sharpness"].iloc[0]
     return [
-        Claim(
-            "Before the change the loss rises at some steps: how many", int((before["loss_change"] > 0).sum()), ">", 0
+        Claim.above(
+            "Before the change the loss rises at some steps: how many", int((before["loss_change"] > 0).sum()), 0
         ),
-        Claim("Right before it λ₀ is above 2/h: h λ₀", float(before["h_lambda"].iloc[-1]), ">", 2),
-        Claim(
-            "After it the loss rises no more: steps at which it does", int((after["loss_change"] > 0).sum()), "==", 0
+        Claim.above("Right before it λ₀ is above 2/h: h λ₀", float(before["h_lambda"].iloc[-1]), 2),
+        Claim.equal(
+            "After it the loss rises no more: steps at which it does", int((after["loss_change"] > 0).sum()), 0
         ),
-        Claim("λ₀ grows again: at the end over at the change", float(grown), ">", 1),
+        Claim.above("λ₀ grows again: at the end over at the change", float(grown), 1),
         cost_claim(tables["cost"]),
     ]
 
@@ -84,23 +80,10 @@ def _part(tables: Tables, name: str) -> Table:
     return tables["steps"][tables["steps"]["part"] == name]
 
 
-EXPERIMENT = Experiment(
-    id="lower-rate",
-    title="At a lower rate training is stable again, and the curvature grows",
-    figure="Figure instabilities_change_learning_rate_discrete, appendix D",
-    paper_says=(
-        "Where training has come to the edge of stability, a lower rate puts λ₀ below 2/h: all stability coefficients "
-        "are negative, the loss falls steadily, and λ₀ grows towards the new edge, as under the NGF."
-    ),
-    paper_setting="VGG on CIFAR-10, h = 0.05 and then 0.01.",
-    profiles={
-        "quick": Config((SWEEP["quick"][-1],)),
-        "cpu": Config((SWEEP["cpu"][-1],), steps=80),
-        "paper": Config((SWEEP["paper"][-1],), steps=1000),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins=STAND_INS_SWEEP,
-)
+SETTINGS = {
+    "quick": Config((SWEEP["quick"][-1],)),
+    "cpu": Config((SWEEP["cpu"][-1],), steps=80),
+    "paper": Config((SWEEP["paper"][-1],), steps=1000),
+}
+trainings = _edge.trainings
+STAND_INS = STAND_INS_SWEEP

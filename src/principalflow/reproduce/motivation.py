@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from principalflow import plot
+from principalflow._lab import PROFILES, Claim, Table, Tables
 from principalflow.functions import banana
 from principalflow.objective import Objective
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, at_steps, follow, points, stack
 from principalflow.reproduce.quadratic_2d import valley
 
@@ -45,23 +45,20 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     }
     most = {case: max(crossings[case, name] for name in FLOWS) for case in (QUADRATIC, BANANA)}
     return [
-        Claim(
+        Claim.equal(
             "Descent crosses the floor of the quadratic valley at every step: crossings per step",
             crossings[QUADRATIC, DESCENT] / config.steps,
-            "==",
             1,
         ),
-        Claim("The NGF and the IGR flow never cross it: crossings", most[QUADRATIC], "==", 0),
-        Claim(
+        Claim.equal("The NGF and the IGR flow never cross it: crossings", most[QUADRATIC], 0),
+        Claim.equal(
             "Descent crosses the floor of the banana's valley at every step: crossings per step",
             crossings[BANANA, DESCENT] / config.steps,
-            "==",
             1,
         ),
-        Claim(
+        Claim.at_most(
             "The NGF and the IGR flow cross it at most once: crossings",
             most[BANANA],
-            "<=",
             1,
             note="In a curved valley a flow runs beside the floor y = x², on the outer side of the bend. Coming from "
             "the inner side it crosses the floor once; it never oscillates.",
@@ -100,21 +97,8 @@ def _draw_drift(ax: Axes, paths: Table) -> None:
 
 def _draw_paths(ax: Axes, objective: Objective, paths: Table) -> None:
     plot.trajectories(
-        objective, {name: points(paths, name) for name in FLOWS}, at_steps(paths, DESCENT).real, ax, COLOURS
+        objective, {name: points(paths, name) for name in FLOWS}, at_steps(paths, DESCENT).real, ax=ax, colours=COLOURS
     )
 
 
-EXPERIMENT = Experiment(
-    id="motivation",
-    title="Descent crosses valleys that real flows slide along",
-    figure="Figure 1 (motivation_small_examples), section 1",
-    paper_says=(
-        "Between descent and the negative gradient flow (NGF) there is a gap, the discretisation drift. The IGR flow "
-        "captures a part of it. But neither oscillates or becomes unstable, which descent with a large rate does."
-    ),
-    paper_setting="E = θᵀAθ with A = diag(1, 0.01), h = 0.9; the banana function, rate and starts not given.",
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

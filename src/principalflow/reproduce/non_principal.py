@@ -6,17 +6,17 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Table, Tables
 from principalflow.flows import CONTRACTION_COST, PrincipalThirdOrder
 from principalflow.reproduce import _edge
-from principalflow.reproduce._edge import RESNET, STAND_INS_RESNET, all_trained, cost_claim, costs, trainings
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow.reproduce._edge import RESNET, STAND_INS_RESNET, all_trained, cost_claim, costs
 from principalflow.reproduce._flows import stack
 from principalflow.reproduce._trained import Trained
 
 
 @dataclass(frozen=True)
 class Config(_edge.Config):
-    """The term is computed at every so manieth step."""
+    """The term is computed once in `every` steps."""
 
     every: int = 2
 
@@ -34,17 +34,15 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         outside, at_edge = rows[rows["h_lambda"] < 1], rows[rows["h_lambda"] > 2]
         size = float(outside["relative"].median())
         found += [
-            Claim(
+            Claim.below(
                 f"{name}: outside the edge (hλ₀ < 1, {len(outside)} looks) the term is small: its norm over the "
                 "gradient's, median",
                 size,
-                "<",
                 0.1,
             ),
-            Claim(
+            Claim.above(
                 f"{name}: at the edge (hλ₀ > 2, {len(at_edge)} looks) it is larger: the median there over that outside",
                 float(at_edge["relative"].median()) / size,
-                ">",
                 2,
                 note=f"The largest there over the largest outside: "
                 f"{at_edge['relative'].max() / outside['relative'].max():.3g}.",
@@ -81,19 +79,6 @@ def _terms(run: Trained, every: int) -> Table:
     )
 
 
-EXPERIMENT = Experiment(
-    id="non-principal",
-    title="The non-principal term matters at the edge of stability",
-    figure="Figure non_principal, appendix B",
-    paper_says=(
-        "The principal flow leaves out terms with third derivatives. The first of them, h²/12 ∇Eᵀ(∇³E)∇E, is very "
-        "small beside the gradient outside the edge of stability, and larger at it."
-    ),
-    paper_setting="ResNet-18 on CIFAR-10, full batch, several rates.",
-    profiles={profile: Config(sweep) for profile, sweep in RESNET.items()},
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins=STAND_INS_RESNET,
-)
+SETTINGS = {profile: Config(sweep) for profile, sweep in RESNET.items()}
+trainings = _edge.trainings
+STAND_INS = STAND_INS_RESNET

@@ -6,22 +6,12 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Table, Tables
 from principalflow.flows import FlippedDirection, NegativeGradient, integrate
 from principalflow.reproduce import _edge
-from principalflow.reproduce._descent import sharpness
-from principalflow.reproduce._edge import (
-    MLP,
-    STAND_INS_MLP,
-    all_trained,
-    at_edge,
-    cost_claim,
-    costs,
-    networks,
-    trainings,
-)
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS
 from principalflow.reproduce._trained import rate
+from principalflow.spectrum import sharpness
 
 FLIPPED, NGF = "one direction turned", "NGF"
 _COLOURS = {FLIPPED: "#D55E00", NGF: COLOURS["NGF"]}
@@ -43,8 +33,8 @@ class Config(_edge.Config):
 
 
 def run(config: Config) -> Tables:
-    (run,) = all_trained(config)
-    start = at_edge(run)
+    (run,) = _edge.all_trained(config)
+    start = _edge.at_edge(run)
     theta, h = run.theta(start), run.h
     length = h * run.records["gradient_norm"][start]
     times = h * np.linspace(0, config.time, config.time * config.looks + 1)
@@ -78,7 +68,7 @@ def run(config: Config) -> Tables:
     return {
         "before": before[before["step"] <= start],
         "flows": pandas.concat(parts, ignore_index=True),
-        "cost": costs([run], cost, by_paper),
+        "cost": _edge.costs([run], cost, by_paper),
     }
 
 
@@ -87,34 +77,30 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     start = float(ngf["loss"].iloc[0])
     change = flipped["sharpness"].iloc[-1] / flipped["sharpness"].iloc[0] - 1
     return [
-        Claim(
+        Claim.above(
             "With one direction turned the loss rises: its largest value over the one at the start",
             float(flipped["loss"].max()) / start,
-            ">",
             2,
             note=f"It was followed for {flipped['step'].iloc[-1]:.3g} of {config.time} steps; the solver was "
             f"{flipped['solver'].iloc[0]}.",
         ),
-        Claim(
+        Claim.below(
             "From the same point the NGF lowers it: its last value over the one at the start",
             float(ngf["loss"].iloc[-1]) / start,
-            "<",
             1,
         ),
-        Claim(
+        Claim.above(
             "With one direction turned λ₀ changes: the size of its relative change",
             abs(float(change)),
-            ">",
             0.1,
             note=f"From {flipped['sharpness'].iloc[0]:.3g} to {flipped['sharpness'].iloc[-1]:.3g}.",
         ),
-        Claim(
+        Claim.above(
             "Along the NGF λ₀ grows: at the end over at the start",
             float(ngf["sharpness"].iloc[-1] / ngf["sharpness"].iloc[0]),
-            ">",
             1,
         ),
-        cost_claim(
+        _edge.cost_claim(
             tables["cost"],
             f"The paper takes Euler's steps of {_edge.EULER_STEP:g}; each is counted with as many products as ours.",
         ),
@@ -135,7 +121,7 @@ def draw(config: Config, tables: Tables) -> Figure:
         ax.set_xlabel("time in steps of descent")
     loss.set(title="loss", yscale="log", ylabel="$E$")
     curvature.set(title="largest eigenvalue; dashed: 2/h", ylabel=r"$\lambda_0$")
-    _edge.draw_threshold(curvature, rate(*networks(config)))
+    _edge.draw_threshold(curvature, rate(*_edge.networks(config)))
     loss.legend()
     return figure
 
@@ -144,20 +130,6 @@ def _of(tables: Tables, name: str) -> Table:
     return tables["flows"][tables["flows"]["flow"] == name]
 
 
-EXPERIMENT = Experiment(
-    id="one-direction",
-    title="One direction turned round is enough to make training unstable",
-    figure="Figures instabilities_change_learning_rate_loss, section 5, and mnist_continuous_time_swap, appendix D",
-    paper_says=(
-        "Descent runs to the edge of stability, and from there a flow goes on that is the NGF but for one direction: "
-        "along u₀ its sign is turned. That alone makes the loss rise and λ₀ change; the NGF from the same point lowers "
-        "the loss, and λ₀ keeps growing."
-    ),
-    paper_setting="CIFAR-10, VGG, and MNIST, MLP of 4 layers, both h = 0.05, full batch; Euler's steps of 5e-5.",
-    profiles={profile: Config((training,)) for profile, training in MLP.items()},
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins={profile: f"{STAND_INS_MLP.get(profile, '')} The VGG is left out.".strip() for profile in MLP},
-)
+SETTINGS = {profile: Config((training,)) for profile, training in _edge.MLP.items()}
+trainings = _edge.trainings
+STAND_INS = {profile: f"{_edge.STAND_INS_MLP.get(profile, '')} The VGG is left out.".strip() for profile in _edge.MLP}

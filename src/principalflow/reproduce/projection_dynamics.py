@@ -3,71 +3,57 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from principalflow.reproduce._edge import (
-    STAND_INS_SWEEP,
-    SWEEP,
-    Config,
-    all_trained,
-    cost_claim,
-    costs,
-    share,
-    steps_of,
-    trainings,
-)
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
+from principalflow._lab import Claim, Table, Tables
+from principalflow.reproduce import _edge
 from principalflow.reproduce._flows import COLOURS, stack
 
 NEAR = 0.1  # of h λ₀ to 2
 
 
-def run(config: Config) -> Tables:
-    runs = all_trained(config)
+def run(config: _edge.Config) -> Tables:
+    runs = _edge.all_trained(config)
     columns = "projection_0", "next_projection_0", "next_projection_0_pf"
     return {
-        "steps": stack({run.label: steps_of(run, *columns) for run in runs}, "network"),
-        "cost": costs(runs),
+        "steps": stack({run.label: _edge.steps_of(run, *columns) for run in runs}, "network"),
+        "cost": _edge.costs(runs),
     }
 
 
-def claims(config: Config, tables: Tables) -> list[Claim]:
+def claims(config: _edge.Config, tables: Tables) -> list[Claim]:
     rows = _grown(tables)
     below, above = rows[rows["h_lambda"] < 2], rows[rows["h_lambda"] > 2]
     near = rows[(rows["h_lambda"] - 2).abs() < NEAR]
     return [
-        Claim(
+        Claim.at_least(
             f"Below 2/h the size of ∇Eᵀu₀ shrinks: share of the {len(below)} steps",
-            share(below["growth"] < 1),
-            ">=",
+            _edge.share(below["growth"] < 1),
             0.9,
         ),
-        Claim(
+        Claim.at_least(
             f"Above 2/h it grows: share of the {len(above)} steps",
-            share(above["growth"] > 1),
-            ">=",
+            _edge.share(above["growth"] > 1),
             0.9,
             note="By the PF it grows by |1 − hλ₀|, which is next to 1 near the edge. Further up λ₀ and u₀ change "
             f"within the step: there (hλ₀ > 2.5) the median error is {_error_above(rows, 2.5):.2g} of its size before.",
         ),
-        Claim(
+        Claim.below(
             f"Near 2/h (|hλ₀ − 2| < {NEAR}) the PF predicts it closely: the median error over the size before the step",
             float(near["error"].median()),
-            "<",
             0.1,
             note=f"Over the {len(near)} steps there; over all others it is "
             f"{rows.drop(near.index)['error'].median():.3g}.",
         ),
-        Claim(
+        Claim.at_least(
             "Above 2/h ∇Eᵀu₀ turns its sign in a step: share of the steps",
-            share(above["next_projection_0"] < 0),
-            ">=",
+            _edge.share(above["next_projection_0"] < 0),
             0.9,
             note="It is taken as positive before the step.",
         ),
-        cost_claim(tables["cost"]),
+        _edge.cost_claim(tables["cost"]),
     ]
 
 
-def draw(config: Config, tables: Tables) -> Figure:
+def draw(config: _edge.Config, tables: Tables) -> Figure:
     figure = Figure(figsize=(15, 4.5), layout="constrained")
     predicted, measured, error = figure.subplots(1, 3)
     rows = _grown(tables)
@@ -102,24 +88,10 @@ def _grown(tables: Tables) -> Table:
     )
 
 
-EXPERIMENT = Experiment(
-    id="projection-dynamics",
-    title="Along the sharpest direction the gradient shrinks below 2/h and grows above it",
-    figure="Figure instability_largest_dot_prod, section 5",
-    paper_says=(
-        "With λ₀ and u₀ taken to stay as they are, the PF multiplies ∇Eᵀu₀ by 1 − hλ₀ in the time of a step: it "
-        "shrinks while λ₀ < 2/h and grows beyond. So it fluctuates at the edge of stability, and near 2/h the "
-        "prediction is close."
-    ),
-    paper_setting="VGG on CIFAR-10, full batch, h = 0.01.",
-    profiles={
-        "quick": Config((SWEEP["quick"][1],)),
-        "cpu": Config((SWEEP["cpu"][1],)),
-        "paper": Config((SWEEP["paper"][0],)),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    trainings=trainings,
-    stand_ins=STAND_INS_SWEEP,
-)
+SETTINGS = {
+    "quick": _edge.Config((_edge.SWEEP["quick"][1],)),
+    "cpu": _edge.Config((_edge.SWEEP["cpu"][1],)),
+    "paper": _edge.Config((_edge.SWEEP["paper"][0],)),
+}
+trainings = _edge.trainings
+STAND_INS = _edge.STAND_INS_SWEEP

@@ -6,12 +6,11 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Tables
 from principalflow.descent import descend
 from principalflow.flows import PRODUCT_COST
-from principalflow.reproduce._descent import recorded
 from principalflow.reproduce._edge import CONVERGED, cost_claim, draw_threshold
-from principalflow.reproduce._experiment import Claim, Experiment, Tables
-from principalflow.reproduce._trained import cost, rate, record_of
+from principalflow.reproduce._trained import cost, rate, record_of, recorded
 from principalflow.spectrum import top_eigenpairs
 from principalflow.training import Options
 from principalflow.training import objective as objective_of
@@ -67,31 +66,27 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
     first = tables["start"]["gradient_norm"].iloc[0]
     loss, rates = higher["loss"].to_numpy(), higher["h"].iloc[0] / lower["h"].iloc[0]
     return [
-        Claim(
+        Claim.below(
             "The first training ends where the gradient is small: its norm over that at the start",
             float(lower["gradient_norm"].iloc[0] / first),
-            "<",
             0.1,
         ),
-        Claim(
+        Claim.above(
             f"At the rate with h λ₀ = {config.h_lambda:g} the loss rises: its largest value over the one at the change",
             float(loss.max() / loss[0]),
-            ">",
             1.1,
         ),
-        Claim(
+        Claim.above(
             "The minimum is left: the way that descent goes at the higher rate over that at the lower one, both over "
             "the time it has",
             float(higher["moved"].max() / lower["moved"].max() / rates),
-            ">",
             2,
             note=f"The rates have the ratio {rates:.3g}.",
         ),
-        Claim(
+        Claim.below(
             "It comes to where it is flat enough: the mean of λ₀ over the last tenth of the steps, over 2/h of the "
             "higher rate",
             float(higher["sharpness"].iloc[-config.steps // 10 :].mean() * higher["h"].iloc[0] / 2),
-            "<",
             1.05,
             note=f"At the change it is {config.h_lambda / 2:g}.",
         ),
@@ -120,22 +115,4 @@ def draw(config: Config, tables: Tables) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
-    id="sharp-minima",
-    title="A minimum that is too sharp for the rate does not hold descent",
-    figure="Figure stability_analysis_nn, appendix D",
-    paper_says=(
-        "A network is trained at a rate close to convergence. Then the rate is raised slightly, so that λ₀ > 2/h. "
-        "Although the gradient is small there, training becomes unstable and leaves the area. The loss is a square "
-        "one, with which λ₀ does not fall late in training."
-    ),
-    paper_setting="CIFAR-10, square loss, h = 0.1 and then slightly more.",
-    profiles={profile: Config(training) for profile, training in CONVERGED.items()},
-    run=run,
-    claims=claims,
-    draw=draw,
-    stand_ins={
-        "quick": "100 digits of 8 x 8 pixels stand in for CIFAR-10, and an MLP of 3 x 10 units for the network.",
-        "cpu": "1,000 images of MNIST stand in for CIFAR-10, and an MLP of 3 x 100 units for the network.",
-    },
-)
+SETTINGS = {profile: Config(training) for profile, training in CONVERGED.items()}

@@ -9,8 +9,8 @@ import pandas
 from matplotlib.figure import Figure
 
 from principalflow import models
+from principalflow._lab import Claim, Table, Tables
 from principalflow.objective import Objective
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Table, Tables
 from principalflow.reproduce._tracking import PRINCIPAL, draw_errors, errors_from, medians, spectra
 
 SHORT_TERM = 3  # steps
@@ -69,26 +69,24 @@ def draw(config: Config, tables: Tables) -> Figure:
 def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
     middle = medians(errors)
     to_others = middle["PF"] / middle[["NGF", "IGR flow"]].min(axis=1)
-    yield Claim(
+    yield Claim.below(
         f"At {case} the PF is nearest to descent after one step: its error over the smaller of the NGF's and the IGR "
         "flow's (medians over starts)",
         float(to_others[1]),
-        "<",
         1,
     )
     later = to_others.loc[2:SHORT_TERM]
     note = _SLIDES if errors["h_lambda"].min() > 2 and not later.max() < 1 else ""
-    yield Claim(
-        f"The same after 2 to {SHORT_TERM} steps: the largest of these ratios", float(later.max()), "<", 1, note
+    yield Claim.below(
+        f"The same after 2 to {SHORT_TERM} steps: the largest of these ratios", float(later.max()), 1, note=note
     )
     if errors["h_lambda"].min() > 1:
         to_principal = middle["PF"] / middle[PRINCIPAL]
         for n in to_principal.index.intersection([1, SHORT_TERM]):
-            yield Claim(
+            yield Claim.below(
                 f"The continuous branch of the PF is nearer than the principal one after {n} step{'s' * (n > 1)} at "
                 f"{case}: ratio of their errors",
                 float(to_principal[n]),
-                "<",
                 1,
             )
 
@@ -105,7 +103,7 @@ def _starts(config: Config) -> Iterator[tuple[Objective, float]]:
 
 def _objective(config: Config, seed: int) -> Objective:
     for_network, for_inputs, for_targets = jax.random.split(jax.random.key(seed), 3)
-    network = models.MLP(config.inputs, (config.hidden,), 1, for_network, config.activation)
+    network = models.MLP(config.inputs, (config.hidden,), 1, for_network, activation=config.activation)
     inputs = jax.random.normal(for_inputs, (config.samples, config.inputs))
     targets = jax.random.normal(for_targets, (config.samples,))
     return Objective(models.loss("mean-square"), network, (inputs, targets), holomorphic=True)
@@ -121,31 +119,6 @@ def _regime(errors: Table) -> str:
     return bounds[min(int(h_lambda), 2)]
 
 
-_STAND_IN = "tanh stands in for elu, whose pieces don't fit together off the real line."
-
 _MORE = Config(starts=10, steps=10, euler_steps=200)
-
-EXPERIMENT = Experiment(
-    id="small-mlp",
-    title="On a small network the principal flow is nearest to descent, for a few steps",
-    figure="Figure intuition_nn_function_delta, section 3.3",
-    paper_says=(
-        "On a network small enough to follow the principal flow exactly, it is nearer to descent than the other flows "
-        "for the first steps, in all three regimes. Where λ₀ > 2/h its error then grows, which the paper puts down to "
-        "the imaginary part that the flow gathers."
-    ),
-    we_add=(
-        "Both branches of the complex logarithm. The continuous one doesn't jump while hλ stays away from 1, which "
-        "matters in the first step most. It doesn't cure the growth where λ₀ > 2/h: there it comes to a jump of its "
-        "own, and the claims say which branch is nearer after one and after three steps."
-    ),
-    paper_setting=(
-        "MLP 2-10-1 with elu, mean square error, 5 examples with Gaussian inputs and targets, h = 0.1, 0.2 and 0.25; "
-        "one network."
-    ),
-    profiles={"quick": Config(), "cpu": _MORE, "paper": _MORE},
-    run=run,
-    claims=claims,
-    draw=draw,
-    stand_ins=dict.fromkeys(PROFILES, _STAND_IN),
-)
+SETTINGS = {"quick": Config(), "cpu": _MORE, "paper": _MORE}
+STAND_INS = dict.fromkeys(SETTINGS, "tanh stands in for elu, whose pieces don't fit together off the real line.")

@@ -4,12 +4,12 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from principalflow._lab import Claim, Table, Tables
 from principalflow.flows import compare
-from principalflow.reproduce._descent import sharpness
 from principalflow.reproduce._edge import MLP, STAND_INS_MLP, SWEEP, Config, networks, share, unrecorded
-from principalflow.reproduce._experiment import Claim, Experiment, Table, Tables
 from principalflow.reproduce._flows import COLOURS, named, stack
 from principalflow.reproduce._trained import rate, trained
+from principalflow.spectrum import sharpness
 from principalflow.training import Options
 
 NGF, IGR, THIRD = FLOWS = ("NGF", "IGR flow", "third-order flow")
@@ -67,28 +67,25 @@ def _claims(data: str, rows: Table) -> list[Claim]:
     nearer = share(errors[IGR] < errors[NGF])
     lowest, highest, of_ngf = curvature[sharpest].min(), curvature.max(), relative[NGF][sharpest].median()
     return [
-        Claim(f"{data}: the IGR flow's error over the NGF's, at the median", ratio, "<", 1),
-        Claim(f"{data}: the share of iterates at which the IGR flow is nearer to descent", nearer, ">", 0.5),
-        Claim(
+        Claim.below(f"{data}: the IGR flow's error over the NGF's, at the median", ratio, 1),
+        Claim.above(f"{data}: the share of iterates at which the IGR flow is nearer to descent", nearer, 0.5),
+        Claim.below(
             f"{data}: the third-order flow's error over the IGR flow's, at the median before the edge (hλ₀ < 2)",
             (errors[THIRD] / errors[IGR])[before].median(),
-            "<",
             1,
             note=_where_third_order_is_worse(errors, curvature),
         ),
-        Claim(
+        Claim.above(
             f"{data}: a gap remains: the third-order flow's error over the length of descent's step, at the median of "
             "the sharpest quarter of the iterates",
             relative[THIRD][sharpest].median(),
-            ">",
             0.01,
             note=f"“A large gap” is taken to be a hundredth of the step or more. There hλ₀ is {lowest:.2f} to "
             f"{highest:.2f}, and the NGF's error is {of_ngf:.2g} of the step.",
         ),
-        Claim(
+        Claim.above(
             f"{data}: the gap is large: the third-order flow's error over the NGF's, at the median of these iterates",
             (errors[THIRD] / errors[NGF])[sharpest].median(),
-            ">",
             0.5,
             note="Here it is large if more than half is left. Along u₀ of a quadratic, with z = hλ₀, the distance from "
             "the valley's floor is multiplied by 1 − z in a step of descent, and by exp(−z), exp(−z − z²/2) and "
@@ -107,38 +104,23 @@ def _where_third_order_is_worse(errors: Table, curvature: Table) -> str:
     )
 
 
-EXPERIMENT = Experiment(
-    id="validating-bea",
-    title="Modified flows explain a part of a network's drift",
-    figure="Figure validating_bea, appendix D",
-    paper_says=(
-        "At every iterate of descent a flow is started and followed for the time of one step, and the distance from "
-        "the next iterate is its error. The IGR flow and the third-order flow, which backward error analysis adds to "
-        "the negative gradient flow (NGF), make it smaller, but a large gap remains: a few powers of the learning rate "
-        "do not explain the training of a network."
+SETTINGS = {
+    "quick": Config((unrecorded(MLP["quick"], 16, steps=240),)),
+    "cpu": Config(
+        (
+            unrecorded(MLP["cpu"], 20, precision="float64"),
+            unrecorded(SWEEP["cpu"][0], 14, samples=500, precision="float64"),
+        )
     ),
-    paper_setting="Full batch, MLP of 4 layers on MNIST, h = 0.05; VGG on CIFAR-10, h = 0.02; Euler's steps of 5e-5.",
-    profiles={
-        "quick": Config((unrecorded(MLP["quick"], 16, steps=240),)),
-        "cpu": Config(
-            (
-                unrecorded(MLP["cpu"], 20, precision="float64"),
-                unrecorded(SWEEP["cpu"][0], 14, samples=500, precision="float64"),
-            )
-        ),
-        "paper": Config(
-            (
-                unrecorded(MLP["paper"], 25, precision="float64"),
-                unrecorded(SWEEP["paper"][0], 25, learning_rate=0.02, precision="float64"),
-            )
-        ),
-    },
-    run=run,
-    claims=claims,
-    draw=draw,
-    stand_ins={
-        "quick": f"{STAND_INS_MLP['quick']} CIFAR-10 is left out.",
-        "cpu": f"{STAND_INS_MLP['cpu']} 500 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels with group "
-        "normalisation, with h = 0.04.",
-    },
-)
+    "paper": Config(
+        (
+            unrecorded(MLP["paper"], 25, precision="float64"),
+            unrecorded(SWEEP["paper"][0], 25, learning_rate=0.02, precision="float64"),
+        )
+    ),
+}
+STAND_INS = {
+    "quick": f"{STAND_INS_MLP['quick']} CIFAR-10 is left out.",
+    "cpu": f"{STAND_INS_MLP['cpu']} 500 images of CIFAR-10, and a VGG-11 of a sixteenth of the channels with group "
+    "normalisation, with h = 0.04.",
+}

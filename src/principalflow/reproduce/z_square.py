@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from principalflow._lab import PROFILES, Claim, Tables
 from principalflow.functions import quadratic
-from principalflow.reproduce._experiment import PROFILES, Claim, Experiment, Tables
 from principalflow.reproduce._flows import COLOURS, DESCENT, at_steps, follow, points, stack
 
 
@@ -32,18 +32,20 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         z, times = points(paths, "PF")[:, 0], paths.loc[paths["flow"] == "PF", "time"].to_numpy()
         exact = config.start * np.exp(times / h * np.log(complex(1 - h)))
         sentence = f"At h = {h} the PF is (1 − h)^(t/h) z(0) throughout: its largest distance from that"
-        found.append(Claim(sentence, float(np.abs(z - exact).max()), "<", 1e-7))
+        found.append(Claim.below(sentence, float(np.abs(z - exact).max()), 1e-7))
     below, between, above = (points(paths, "PF")[:, 0] for _, paths in tables["paths"].groupby("h"))
     steps = config.steps
     return [
         *found,
-        Claim(f"At h = {config.rates[0]} it stays real: its largest imaginary part", _imaginary(below), "<", 1e-7),
+        Claim.below(f"At h = {config.rates[0]} it stays real: its largest imaginary part", _imaginary(below), 1e-7),
         *(
-            Claim(f"At h = {h} it oscillates: turns of its real part's sign in {steps} steps", _turns(z), ">=", steps)
+            Claim.at_least(
+                f"At h = {h} it oscillates: turns of its real part's sign in {steps} steps", _turns(z), steps
+            )
             for h, z in zip(config.rates[1:], (between, above), strict=True)
         ),
-        Claim(f"At h = {config.rates[1]} it converges: its last distance from 0", abs(between[-1]), "<", 0.1),
-        Claim(f"At h = {config.rates[2]} it diverges: its last distance from 0", abs(above[-1]), ">", config.start),
+        Claim.below(f"At h = {config.rates[1]} it converges: its last distance from 0", abs(between[-1]), 0.1),
+        Claim.above(f"At h = {config.rates[2]} it diverges: its last distance from 0", abs(above[-1]), config.start),
     ]
 
 
@@ -85,20 +87,4 @@ def _turns(z: np.ndarray) -> int:
     return int(np.sum(np.diff(np.sign(np.real(z))) != 0))
 
 
-EXPERIMENT = Experiment(
-    id="z-square",
-    title="One parabola, three regimes",
-    figure="Figure z_square, section 3.1",
-    paper_says=(
-        "On z²/2 the principal flow is (1 − h)^(t/h) z(0). Below h λ = 1 it falls to 0 on the real line; from 1 to 2 "
-        "it spirals into 0 through the complex plane, so its real part oscillates; above 2 the spiral opens and it "
-        "diverges."
-    ),
-    we_add="The paper's caption prints the solution without its t (erratum 15).",
-    paper_setting="E = z²/2, h = 0.8, 1.5 and 2.1; the start is not given.",
-    profiles=dict.fromkeys(PROFILES, Config()),
-    run=run,
-    claims=claims,
-    draw=draw,
-    explore=explore,
-)
+SETTINGS = dict.fromkeys(PROFILES, Config())

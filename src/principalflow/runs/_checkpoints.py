@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from principalflow import _checks
-from principalflow._atomic import sync
-from principalflow.runs import _files
+from principalflow import _checks, _files
+from principalflow._files import sync
 from principalflow.runs._errors import RunError
 
 Arrays = Mapping[str, Any]

@@ -5,20 +5,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from principalflow import _checks
+from principalflow import _checks, _files
 from principalflow._version import __version__
-from principalflow.runs import _checkpoints, _files, _iterates, _metrics
+from principalflow.runs import _checkpoints, _iterates, _metrics
 from principalflow.runs._errors import RunError, warn
 from principalflow.runs._iterates import ITERATES, Iterates
 from principalflow.runs._metrics import Metrics, Row
+from principalflow.status import Status
 
-Status = Literal["running", "done", "diverged", "interrupted"]
-STATUSES = "running", "done", "diverged", "interrupted"
+STATUSES = tuple(map(str, (Status.RUNNING, Status.COMPLETED, Status.DIVERGED, Status.INTERRUPTED)))
+_FORMER = {"done": Status.COMPLETED}  # as earlier versions wrote it
 
 CONFIG, METRICS, STATUS, CHECKPOINTS, LOCK = "config.json", "metrics.jsonl", "status.json", "checkpoints", "lock"
 
@@ -29,7 +30,7 @@ _STATE = (*_metrics.STATE, *_iterates.STATE)
 class Run:
     """An open run directory; made by `create` and `reopen`, and a context manager.
 
-    Leaving the context closes the run as "done", or as "interrupted" by an exception.
+    Leaving the context closes the run as completed, or as interrupted by an exception.
 
     Attributes:
         path: The directory.
@@ -40,7 +41,7 @@ class Run:
         self.path, self.config = path, dict(config)
         self._lock: Any = lock
         self._started, self._open = time.time(), True
-        self._write_status("running", "")
+        self._write_status(Status.RUNNING, "")
         self._metrics, self._iterates = Metrics(path / METRICS), Iterates(path / ITERATES)
 
     def append(self, *rows: Row) -> None:
@@ -105,9 +106,9 @@ class Run:
         for file in (self._metrics, self._iterates):
             file.go_back(found.arrays if found else {})
         _checkpoints.clear(folder, found)
-        return found and (found.step, {n: array for n, array in found.arrays.items() if n not in _STATE})
+        return found and (found.step, _without_state(found.arrays))
 
-    def close(self, status: Status = "done", message: str = "") -> None:
+    def close(self, status: Status | str = Status.COMPLETED, message: str = "") -> None:
         """Ends the run with a status and a sentence, and lets others open it; a second call does nothing.
 
         Raises:
@@ -120,7 +121,7 @@ class Run:
             self._open = False
             try:
                 self._metrics.close()
-                self._write_status(status, message)
+                self._write_status(Status(status), message)
             finally:
                 self._lock.release()
                 self._lock = None  # one that lives until Python ends complains then
@@ -129,7 +130,8 @@ class Run:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.close("done" if kind is None else "interrupted", "" if kind is None else f"{kind.__name__}: {error}")
+        ending = (Status.COMPLETED, "") if kind is None else (Status.INTERRUPTED, f"{kind.__name__}: {error}")
+        self.close(*ending)
 
     def _objection(self, state: Mapping[str, Any]) -> str:
         return self._metrics.objection(state) or self._iterates.objection(state)
@@ -214,7 +216,11 @@ def reopen(path: str | os.PathLike) -> Run:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Returns the config of a run directory."""
+    """Returns the config of a run directory.
+
+    Raises:
+        RunError: If it is no run directory, or its config can't be read.
+    """
     try:
         return _files.read_json(path / CONFIG)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -227,15 +233,32 @@ def read_status(path: Path) -> dict[str, Any]:
     """Returns the status of a run directory; a run whose process is gone counts as interrupted, as does damage."""
     try:
         status = _files.read_json(path / STATUS)
-        if status.get("status") not in STATUSES or not isinstance(status.get("message"), str):
+        word = status.get("status")
+        status["status"] = _FORMER.get(word, word) if isinstance(word, str) else word
+        if status["status"] not in STATUSES or not isinstance(status.get("message"), str):
             raise ValueError
     except FileNotFoundError:
         status = {"status": "interrupted", "message": "it has no status"}
     except (OSError, ValueError):
         status = {"status": "interrupted", "message": f"its {STATUS} can't be read"}
-    if status["status"] == "running" and not is_locked(path):
-        status |= {"status": "interrupted", "message": "its process ended without a word"}
-    return status
+    if status["status"] == Status.RUNNING and not is_locked(path):
+        status |= {"status": Status.INTERRUPTED, "message": "its process ended without a word"}
+    return status | {"status": Status(status["status"])}
+
+
+def last_checkpoint(path: Path) -> tuple[int, dict[str, np.ndarray]]:
+    """Returns the step and the arrays of a run's newest checkpoint; one that can't be read is passed over.
+
+    Raises:
+        RunError: If there is none, or none that can be read.
+    """
+    try:
+        found = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: "", lambda text: warn(text, stacklevel=5))
+    except ValueError as error:
+        raise RunError(f"{error}.") from error
+    if found is None:
+        raise RunError(f"{path} has no checkpoint: it has not got so far, or it diverged before.")
+    return found.step, _without_state(found.arrays)
 
 
 def is_locked(path: Path) -> bool:
@@ -251,10 +274,19 @@ def is_locked(path: Path) -> bool:
         return False
 
 
-def in_use(path: Path) -> RunError:
-    """Returns the error for a run that another process has open."""
+def check_free(path: Path) -> None:
+    """Raises a `RunError` if another process has the run open."""
+    if is_locked(path):
+        raise _in_use(path)
+
+
+def _in_use(path: Path) -> RunError:
     process = read_status(path).get("process")
     return RunError(f"{path} is in use by another process{f' ({process})' if isinstance(process, int) else ''}.")
+
+
+def _without_state(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array for name, array in arrays.items() if name not in _STATE}
 
 
 @contextmanager
@@ -267,7 +299,7 @@ def _taken(path: Path) -> Iterator[Any]:
         lock.acquire()  # the system frees it when the process ends, however it does
         yield lock
     except Timeout as error:
-        raise in_use(path) from error
+        raise _in_use(path) from error
     except OSError as error:
         lock.release()
         raise RunError(f"{path} can't be written to: {error.strerror}.") from error

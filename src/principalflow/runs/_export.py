@@ -16,7 +16,7 @@ FORMATS = ("parquet", "csv", "tensorboard")
 _FORMATS_BY_SUFFIX = {".parquet": "parquet", ".csv": "csv", "": "tensorboard"}
 
 
-def export(path: str | os.PathLike, to: str | os.PathLike, format: str | None = None) -> Path:  # noqa: A002
+def export(path: str | os.PathLike, to: str | os.PathLike, *, format: str | None = None) -> Path:  # noqa: A002
     """Writes the metrics of a run, or of the runs of a sweep, in another format.
 
     Args:

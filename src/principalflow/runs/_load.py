@@ -53,8 +53,8 @@ def load(path: str | os.PathLike) -> pandas.DataFrame:
         >>> with pf.runs.create(tempfile.mkdtemp(), {"seed": 0}) as run:
         ...     run.append({"step": 0, "loss": 2.5})
         >>> frame = pf.runs.load(run.path)
-        >>> frame.attrs["status"], frame.attrs["config"]
-        ('done', {'seed': 0})
+        >>> str(frame.attrs["status"]), frame.attrs["config"]
+        ('completed', {'seed': 0})
     """
     paths = find(path)
     if paths == [Path(path)]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from principalflow.runs import _files
+from principalflow import _files
 from principalflow.runs._errors import RunError, warn
 
 Row = Mapping[str, Any]

@@ -1,18 +1,25 @@
 """The Hessian's spectrum, from Hessian products alone: eigenpairs, density, trace, and functions of it."""
 
-from principalflow.spectrum._block import Eigenpairs, block_eigenpairs
+from principalflow.spectrum._block import Eigenpairs, block_eigenpairs, block_eigenpairs_and_product, check_memory
 from principalflow.spectrum._density import Density, Trace, density, trace
-from principalflow.spectrum._eigenpairs import top_eigenpairs
-from principalflow.spectrum._krylov import Applied, apply
+from principalflow.spectrum._eigenpairs import eigenpairs_and_gradient, sharpness, top_eigenpairs
+from principalflow.spectrum._krylov import Applied, apply, krylov
+from principalflow.spectrum._trail import Trail
 
 __all__ = [
     "Applied",
     "Density",
     "Eigenpairs",
     "Trace",
+    "Trail",
     "apply",
     "block_eigenpairs",
+    "block_eigenpairs_and_product",
+    "check_memory",
     "density",
+    "eigenpairs_and_gradient",
+    "krylov",
+    "sharpness",
     "top_eigenpairs",
     "trace",
 ]

@@ -21,6 +21,7 @@ from principalflow import _checks
 from principalflow._derivatives import COLUMNS
 from principalflow.spectrum._basis import Basis, Counted, is_array, like, norms, rank, rows, to_numpy
 from principalflow.spectrum._trail import Outside, Trail, probe
+from principalflow.status import Status
 
 Which = Literal["largest", "smallest"]
 
@@ -59,11 +60,24 @@ class Eigenpairs:
     method: Literal["dense", "block"]
     trail: Trail | None = field(repr=False, default=None)
 
+    @property
+    def status(self) -> Status:
+        """How the search ended: completed, or inexact if it gave up before all was known well enough."""
+        return Status.COMPLETED if self.converged else Status.INEXACT
+
+    @property
+    def message(self) -> str:
+        """The status in a sentence, with what to try."""
+        known = f"{len(self.values)} eigenpairs, residuals up to {np.max(self.residuals, initial=0):.1e}"
+        words = f"{known}, in {self.products} products"
+        return words if self.converged else f"{words}: less exact than was asked; raise max_products or tol"
+
 
 def block_eigenpairs(
     product: Callable[[Any], Any],
     guess: Any,
     k: int,
+    *,
     tol: float = 1e-3,
     which: Which = "largest",
     cover: float | None = None,
@@ -103,13 +117,16 @@ def block_eigenpairs(
         >>> eig.values
         array([999., 998.])
     """
-    return solve(product, guess, k, tol, which, cover, max_products)[0]
+    return block_eigenpairs_and_product(
+        product, guess, k, tol=tol, which=which, cover=cover, max_products=max_products
+    )[0]
 
 
-def solve(
+def block_eigenpairs_and_product(
     product: Callable[[Any], Any],
     guess: Any,
     k: int,
+    *,
     tol: float,
     which: Which = "largest",
     cover: float | None = None,
@@ -147,7 +164,10 @@ def solve(
     beside = [random] if also is None else [also, random]
     block = counted.xp.concat([guess, counted.xp.stack(beside, axis=1)], axis=1)
     basis = Basis(counted, block, _room(wanted, guards))
-    along, probed = None if also is None else basis.times(also), basis.times(random)
+    with np.errstate(over="ignore", invalid="ignore"):
+        along, probed = None if also is None else basis.times(also), basis.times(random)
+    if along is not None and not bool(counted.xp.all(counted.xp.isfinite(along))):
+        raise _checks.NonFiniteError("product must be finite, but that with the vector `also` is not.")
     if trail is None:
         basis.fill(wanted + guards)
         outside, wanted = Outside.unknown(size), k

@@ -67,6 +67,7 @@ class Trace:
 def density(
     objective: Objective,
     theta: _checks.Numbers,
+    *,
     probes: int = 10,
     steps: int = 40,
     points: int = 400,
@@ -152,6 +153,7 @@ def _grid(seen: np.ndarray, width: float, points: int) -> tuple[np.ndarray, floa
 def trace(
     objective: Objective,
     theta: _checks.Numbers,
+    *,
     products: int = 60,
     select: Select | None = None,
     seed: int = 0,

@@ -1,6 +1,6 @@
 """The Hessian's largest or smallest eigenpairs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
-from principalflow.objective import Objective
-from principalflow.spectrum._block import Eigenpairs, Which, solve
+from principalflow.objective import Objective, Vector
+from principalflow.spectrum._block import Eigenpairs, Which, block_eigenpairs_and_product
 from principalflow.spectrum._hessian import Hessian, Select
 
 
@@ -18,6 +18,7 @@ def top_eigenpairs(
     objective: Objective,
     theta: _checks.Numbers,
     k: int,
+    *,
     guess: Eigenpairs | Inexact[Array, "D m"] | None = None,
     tol: float = 1e-3,
     which: Which = "largest",
@@ -65,12 +66,85 @@ def top_eigenpairs(
         >>> eig.values, eig.method
         (array([5., 4.]), 'dense')
     """
-    return eigenpairs_and_product(
+    return _solved(
         Hessian(objective, theta, select), k, guess, tol, which=which, cover=cover, max_products=max_products
     )[0]
 
 
-def eigenpairs_and_product(
+def eigenpairs_and_gradient(
+    objective: Objective,
+    theta: _checks.Numbers,
+    k: int,
+    *,
+    guess: Eigenpairs | Inexact[Array, "D m"] | None = None,
+    tol: float = 1e-3,
+) -> tuple[Eigenpairs, Vector, Vector]:
+    """Returns the largest eigenpairs, the gradient g and the product Hg, which share their passes over the data.
+
+    The gradient joins the basis in which the eigenpairs are sought, so its product costs nothing beyond them.
+
+    Args:
+        objective: The loss.
+        theta: Where; real.
+        k: How many pairs.
+        guess: As for `top_eigenpairs`.
+        tol: As for `top_eigenpairs`.
+
+    Returns:
+        The `Eigenpairs`, g and Hg.
+
+    Raises:
+        ValueError: As `top_eigenpairs` does, and where the gradient isn't finite.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[3.0, 0.0], [0.0, 1.0]])
+        >>> eig, gradient, product = pf.spectrum.eigenpairs_and_gradient(bowl, [1.0, 1.0], k=1)
+        >>> eig.values, gradient, product
+        (array([3.]), Array([3., 1.], dtype=float64), Array([9., 1.], dtype=float64))
+    """
+    hessian = Hessian(objective, theta)
+    _checks.finite("the gradient at theta", hessian.gradient)
+    eigenpairs, product = _solved(hessian, k, guess, tol, also=hessian.gradient)
+    return eigenpairs, hessian.gradient, product
+
+
+def sharpness(objective: Objective, thetas: Iterable[_checks.Numbers], *, tol: float = 1e-2) -> np.ndarray:
+    r"""Returns the sharpness, the Hessian's largest eigenvalue $\lambda_0$, at each of some points, as along a path.
+
+    Each search starts from the eigenvector of the one before.
+
+    Args:
+        objective: The loss.
+        thetas: The points; real.
+        tol: As for `top_eigenpairs`.
+
+    Returns:
+        A number for each; NaN where the Hessian isn't finite, or its eigenvalue wasn't found within the tolerance.
+
+    Raises:
+        ValueError: As `top_eigenpairs` does.
+
+    Example:
+        >>> import principalflow as pf
+        >>> banana = pf.functions.banana()
+        >>> path = pf.descend(banana, [1.0, 0.7], h=0.0017, steps=3)
+        >>> pf.spectrum.sharpness(banana, path.thetas).round()
+        array([1100.,  661.,  845.,  791.])
+    """
+    if not isinstance(thetas, Iterable) or isinstance(thetas, str | bytes):
+        raise ValueError(f"thetas must be points one below the other, got {_checks.shown(thetas)}.")
+    found, guess = [], None
+    for theta in thetas:
+        try:
+            guess = top_eigenpairs(objective, theta, 1, guess=guess, tol=tol)
+            found.append(float(guess.values[0]) if guess.converged else np.nan)
+        except _checks.NonFiniteError:
+            found.append(np.nan)
+    return np.array(found)
+
+
+def _solved(
     hessian: Hessian, k: int, guess: Any, tol: float, also: Any = None, **options: Any
 ) -> tuple[Eigenpairs, Any]:
     """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
@@ -82,7 +156,7 @@ def eigenpairs_and_product(
         # One column after another takes less time than all at once, and compiles once for blocks of all sizes.
         product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T], axis=1)  # noqa: E731
     with _checks.renamed(product="the Hessian at theta"):
-        eig, along = solve(product, start, k, tol, also=also, **options)
+        eig, along = block_eigenpairs_and_product(product, start, k, tol=tol, also=also, **options)
     eig = _mapped(eig, lambda rows: hessian.put(jnp.asarray(rows)))
     return eig, None if along is None else jnp.asarray(along)
 

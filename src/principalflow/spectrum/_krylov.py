@@ -55,6 +55,7 @@ def apply(
     theta: _checks.Numbers,
     f: Callable[[Array], Array],
     v: _checks.Numbers,
+    *,
     rtol: float = 1e-8,
     max_products: int = 100,
 ) -> Applied:

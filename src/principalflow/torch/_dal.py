@@ -74,6 +74,7 @@ class DAL(torch.optim.Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
+        *,
         power: float = 1.0,
         max_learning_rate: float = 5.0,
         factor: float = 2.0,

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from principalflow import _checks
 from principalflow.monitor import Threshold, Watch
 from principalflow.record import Record, Row, WarmStart, row_of
-from principalflow.spectrum._block import solve
+from principalflow.spectrum import block_eigenpairs_and_product
 from principalflow.stability import Measured
 from principalflow.torch._derivatives import Closure, Derivatives, RandomState, Tensors, exactly
 
@@ -64,6 +64,7 @@ class Monitor(Watch):
         model: nn.Module,
         loss: Callable,
         data: Any = None,
+        *,
         k: int = 3,
         every: int = 10,
         optimizer: torch.optim.Optimizer | None = None,
@@ -206,7 +207,7 @@ class _Recording(WarmStart):
         else:  # the first time, or parameters were frozen or thawed
             random = torch.Generator().manual_seed(0)
             guess = torch.randn(gradient.numel(), k, generator=random, dtype=gradient.dtype).to(gradient.device)
-        eigenpairs, Hg = solve(here.times, guess, k, self._record.tol, also=gradient)
+        eigenpairs, Hg = block_eigenpairs_and_product(here.times, guess, k, tol=self._record.tol, also=gradient)
         # In one layout, so that what was stored and restored gives the same bits.
         trail = eigenpairs.trail and eigenpairs.trail.map(lambda rows: rows.contiguous())
         self._eigenpairs = replace(eigenpairs, trail=trail)

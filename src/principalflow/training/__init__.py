@@ -2,7 +2,8 @@
 
 from principalflow.training._options import Options
 from principalflow.training._problem import objective
-from principalflow.training._restore import Restored, restore
+from principalflow.training._restore import Restored, parameters, restore
 from principalflow.training._run import run
+from principalflow.training._tables import measures, steps
 
-__all__ = ["Options", "Restored", "objective", "restore", "run"]
+__all__ = ["Options", "Restored", "measures", "objective", "parameters", "restore", "run", "steps"]

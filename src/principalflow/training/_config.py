@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from principalflow import _checks
-from principalflow.runs._files import parsed
+from principalflow._files import parsed
 
 _LARGEST = 2**20
 

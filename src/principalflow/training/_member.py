@@ -10,15 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from principalflow import runs
+from principalflow._files import write_json
 from principalflow._steps import Log, State
 from principalflow.monitor import Monitor, in_words
 from principalflow.objective import Vector
-from principalflow.runs._directory import CONFIG
-from principalflow.runs._files import write_json
+from principalflow.status import Status
 from principalflow.training import _schedule
 from principalflow.training._optimizer import optimizer
 from principalflow.training._options import Options
 from principalflow.training._problem import Problem
+
+THETA = "theta"  # the name of the parameters in a checkpoint
 
 
 class Member:
@@ -26,7 +28,7 @@ class Member:
 
     def __init__(self, problem: Problem, o: Options, path: Path, lane: int, say: Callable[[str], None]):
         self.o, self.path, self.lane = o, path, lane
-        self.status: str | None = None
+        self.status: Status | None = None
         self._problem, self._say = problem, say
         self._last: dict[str, Any] = {}
         theta = problem.start(o)
@@ -40,9 +42,9 @@ class Member:
                 self.step = self._saved = found[0]
                 self._restore(found[1])
                 say(f"{path} goes on at step {self.step}.")
-            write_json(path / CONFIG, o.config())  # more steps; not before it is known that the run goes on
+            write_json(path / runs.CONFIG, o.config())  # more steps; not before it is known that the run goes on
         except BaseException as error:
-            self._run.close("interrupted", str(error))
+            self._run.close(Status.INTERRUPTED, str(error))
             raise
 
     def arguments(self, count: int, at_once: int) -> tuple[State, jax.Array, jax.Array | None]:
@@ -72,9 +74,9 @@ class Member:
         self._run.append(*rows)
         self._last |= rows[0] | rows[-1]
         if not np.isfinite(losses[taken - 1]):
-            self.close("diverged", f"the loss is not finite at step {rows[-1]['step']}")
+            self.close(Status.DIVERGED, f"the loss is not finite at step {rows[-1]['step']}")
         elif self.step == self.o.steps:
-            self.close("done", f"{self.o.steps} steps, the last loss is {losses[0]:.6g}")
+            self.close(Status.COMPLETED, f"{self.o.steps} steps, the last loss is {losses[0]:.6g}")
         else:
             self.step, self.state = self.step + int(taken), state
 
@@ -89,12 +91,12 @@ class Member:
         """Saves all that the next steps depend on, unless that is where it started from."""
         if self.step == self._saved:
             return
-        leaves = {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(self.state))}
+        leaves = dict(zip(_names(self.state), jax.tree.leaves(self.state), strict=True))
         watched = {f"monitor_{name}": value for name, value in self._monitor.state.items()}
         self._run.checkpoint(self.step, leaves | watched)
         self._saved = self.step
 
-    def close(self, status: Any, message: str) -> None:
+    def close(self, status: Status, message: str) -> None:
         """Ends the run."""
         self.status = status
         self._run.close(status, message)
@@ -102,7 +104,7 @@ class Member:
 
     def _restore(self, arrays: dict[str, np.ndarray]) -> None:
         leaves, structure = jax.tree.flatten(self.state)
-        kept = [arrays.get(f"state_{i}", np.zeros(0)) for i in range(len(leaves))]
+        kept = [arrays.get(name, np.zeros(0)) for name in _names(self.state)]
         if [(leaf.shape, leaf.dtype) for leaf in kept] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
             raise runs.RunError(f"the checkpoint of step {self.step} in {self.path} is not one of this training.")
         kept = [jnp.asarray(leaf) for leaf in kept]
@@ -119,6 +121,11 @@ class Member:
         if self.o.evaluate_every and (is_due(self.step, self.o.evaluate_every) or self.step == self.o.steps):
             row |= self._problem.evaluate(theta)
         return row
+
+
+def _names(state: State) -> list[str]:
+    """Returns the names of a state's arrays in a checkpoint: the parameters, and what the optimiser has."""
+    return [THETA, *(f"optimizer_{i}" for i in range(len(jax.tree.leaves(state.optimizer))))]
 
 
 def is_due(step: int, every: int) -> bool:
@@ -140,4 +147,4 @@ def _epoch(seed: int, epoch: int, samples: int) -> np.ndarray:
 
 
 def _opened(path: Path, o: Options) -> runs.Run:
-    return runs.reopen(path) if (path / CONFIG).exists() else runs.create(path, o.config())
+    return runs.reopen(path) if (path / runs.CONFIG).exists() else runs.create(path, o.config())

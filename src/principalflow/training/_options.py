@@ -37,7 +37,7 @@ _WITHOUT_RATE = ("dal", "prodigy", "dog")
 _OF_DAL = ("power", "factor", "max_learning_rate", "per_parameter", "curvature", "curvature_every", "average")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of `principalflow train`; the keys of its config files are the same.
 

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from principalflow import _checks, models
 from principalflow import data as datasets
 from principalflow.objective import Objective, Vector
-from principalflow.spectrum._block import check_memory
+from principalflow.spectrum import check_memory
 from principalflow.training._options import Options
 
 
@@ -44,7 +44,14 @@ def problem(o: Options, progress: bool | None) -> Problem:
     if o.precision == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise ValueError('precision float64 needs jax.config.update("jax_enable_x64", True) before any array is made.')
     with _checks.renamed(name="data", size="image_size"):
-        dataset = datasets.load(o.data, o.samples, o.test_samples, progress=progress, label=o.label, size=o.image_size)
+        dataset = datasets.load(
+            o.data,
+            samples=o.samples,
+            test_samples=o.test_samples,
+            progress=progress,
+            label=o.label,
+            size=o.image_size,
+        )
     samples, classes = len(dataset.inputs), dataset.classes
     if o.model != "mlp" and len(dataset.input_shape) != 3:
         raise ValueError(
@@ -56,17 +63,17 @@ def problem(o: Options, progress: bool | None) -> Problem:
         raise ValueError(f"loss must be mean-square for {o.data}, whose labels are numbers, got cross-entropy.")
     train = _arrays(o, dataset.inputs, dataset.labels)
     network = _network(o, dataset.input_shape, classes or 1)
-    objective = Objective(models.loss(o.loss), network, train, o.chunk)
+    objective = Objective(models.loss(o.loss), network, train, chunk=o.chunk)
     size, nbytes = objective.theta.size, objective.theta.nbytes
     # The least that a step and its record hold beside the parameters.
     _checks.fits("model", 3 * nbytes, f"a gradient, an update and a Hessian product of {size:,} parameters")
     check_memory("directions", min(o.directions, size), objective.theta)
-    scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, o.chunk)}
+    scores = {} if classes is None else {"train_accuracy": Objective(_accuracy, network, train, chunk=o.chunk)}
     if dataset.test_inputs is not None:
         test = _arrays(o, dataset.test_inputs, dataset.test_labels)
-        scores["test_loss"] = Objective(models.loss(o.loss), network, test, o.chunk)
+        scores["test_loss"] = Objective(models.loss(o.loss), network, test, chunk=o.chunk)
         if classes is not None:
-            scores["test_accuracy"] = Objective(_accuracy, network, test, o.chunk)
+            scores["test_accuracy"] = Objective(_accuracy, network, test, chunk=o.chunk)
     return Problem(objective, scores, samples, dataset.input_shape, classes or 1)
 
 
@@ -102,7 +109,8 @@ def _network(o: Options, input_shape: tuple[int, ...], outputs: int) -> eqx.Modu
         options |= dict(pooling=o.pooling) | (dict(normalization=o.normalization) if o.normalization else {})
     if o.model.startswith("resnet"):
         options |= dict(stem=o.stem)
-    return models.build(o.model, input_shape, outputs, jax.random.key(cast(int, o.seed)), o.hidden, **options)
+    key = jax.random.key(cast(int, o.seed))
+    return models.build(o.model, input_shape, outputs, key, hidden=o.hidden, **options)
 
 
 def _arrays(o: Options, inputs: np.ndarray, labels: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from principalflow.objective import Objective, Vector
-from principalflow.runs import RunError, _checkpoints, find
-from principalflow.runs._directory import CHECKPOINTS, CONFIG
-from principalflow.runs._errors import warn
+from principalflow.runs import CONFIG, RunError, find, last_checkpoint
+from principalflow.training._member import THETA
 from principalflow.training._options import Options
 from principalflow.training._problem import problem
 
@@ -63,12 +62,7 @@ def restore(path: str | Path) -> Restored:
 
 def parameters(path: Path) -> tuple[int, np.ndarray]:
     """Returns the step and the parameters of a run's newest checkpoint."""
-    try:
-        found = _checkpoints.restore(path / CHECKPOINTS, lambda arrays: "", lambda text: warn(text, stacklevel=4))
-    except ValueError as error:
-        raise RunError(f"{error}.") from error
-    if found is None:
-        raise RunError(f"{path} has no checkpoint: it has not got so far, or it diverged before.")
-    if "state_0" not in found.arrays:  # the first leaf of `State`
-        raise RunError(f"the checkpoint of step {found.step} in {path} is not one of a training.")
-    return found.step, found.arrays["state_0"]
+    step, arrays = last_checkpoint(path)
+    if THETA not in arrays:
+        raise RunError(f"the checkpoint of step {step} in {path} is not one of a training.")
+    return step, arrays[THETA]

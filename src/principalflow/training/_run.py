@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from principalflow import _checks, _steps, runs
+from principalflow._files import plain
 from principalflow._progress import progress as progress_bar
 from principalflow._steps import Log, Optimizer, Pace, State
-from principalflow.runs._directory import CONFIG, in_use, read_config, read_status
-from principalflow.runs._files import plain
+from principalflow.status import Status
 from principalflow.training import _schedule
 from principalflow.training._member import Member, is_due
 from principalflow.training._optimizer import optimizer
@@ -31,14 +31,15 @@ _SECONDS_BETWEEN_WORDS = 30
 def run(
     options: Options,
     out: str | os.PathLike,
+    *,
     progress: bool | None = None,
     together: bool | None = None,
     say: Callable[[str], None] | None = None,
-) -> dict[str, str]:
+) -> dict[str, Status]:
     """Trains a network, or sweeps over some options, into run directories; what is there already is continued.
 
     A run is continued from its last checkpoint, with the numbers that it would have had, bit for bit on the same
-    machine; one that is done is left as it is, unless more steps are asked for. Ctrl-C ends it at a checkpoint.
+    machine; one that is completed is left as it is, unless more steps are asked for. Ctrl-C ends it at a checkpoint.
 
     Args:
         options: What to train, and how.
@@ -50,7 +51,7 @@ def run(
         say: Is called with a sentence on how each run begins and ends.
 
     Returns:
-        The status of each run by its path: "done", "diverged" or "interrupted".
+        The status of each run by its path: completed, diverged or interrupted.
 
     Raises:
         ValueError: If options, data and network don't fit each other.
@@ -59,8 +60,8 @@ def run(
     Example:
         >>> import tempfile, principalflow as pf
         >>> options = pf.training.Options(data="iris", hidden=(8,), learning_rate=0.1, steps=5)
-        >>> list(pf.training.run(options, tempfile.mkdtemp()).values())
-        ['done']
+        >>> [str(status) for status in pf.training.run(options, tempfile.mkdtemp()).values()]
+        ['completed']
     """
     if not isinstance(options, Options):
         raise ValueError(f"options must be training.Options(...), got {_checks.shown(options)}.")
@@ -68,7 +69,7 @@ def run(
     options.check()
     say = say or (lambda sentence: None)
     members = {out / name: single for name, single in options.runs().items()}
-    if len(members) > 1 and (out / CONFIG).exists():
+    if len(members) > 1 and (out / runs.CONFIG).exists():
         raise runs.RunError(f"{out} is a single run, and can't hold those of a sweep: choose another folder.")
     statuses = {path: _finished(path, single) for path, single in members.items()}
     for path, status in statuses.items():
@@ -96,7 +97,7 @@ def run(
                 statuses |= {member.path: member.status for member in group.members}
                 if stopped():
                     break
-    return {str(path): status or "interrupted" for path, status in statuses.items()}
+    return {str(path): status or Status.INTERRUPTED for path, status in statuses.items()}
 
 
 def _train(group: "_Group", label: str, shown: bool | None, stopped: Callable[[], bool]) -> None:
@@ -109,7 +110,7 @@ def _train(group: "_Group", label: str, shown: bool | None, stopped: Callable[[]
                     member.checkpoint()
             if stopped():
                 for member in active:
-                    member.close("interrupted", f"at step {member.step} of {group.steps}")
+                    member.close(Status.INTERRUPTED, f"at step {member.step} of {group.steps}")
                 return
             group.advance(active)
             slowest = min(active, key=lambda member: member.step)
@@ -144,7 +145,7 @@ class _Group:
         for member in self.members:
             if member.status is None:
                 with suppress(OSError):  # a full disk; the others are to be closed too
-                    member.close("interrupted", message)
+                    member.close(Status.INTERRUPTED, message)
 
     def _advanced(self, active: list[Member], counts: dict[int, int]) -> list[tuple[State, Log]]:
         shared = self._problem.objective, self._optimizer
@@ -171,12 +172,12 @@ class _Group:
         return self._pace.count(min(o.steps - step, *ends))
 
 
-def _finished(path: Path, o: Options) -> str | None:
+def _finished(path: Path, o: Options) -> Status | None:
     """Returns the status of a run to which nothing is left to do, else None; other options are refused."""
-    if not (path / CONFIG).exists():
+    if not (path / runs.CONFIG).exists():
         return None
     # An option that came after the run was made has the value that it had then: its default.
-    stored, wanted = plain(Options().config()) | read_config(path), plain(o.config())
+    stored, wanted = plain(Options().config()) | runs.read_config(path), plain(o.config())
     differing = [name for name in wanted if stored.get(name) != wanted[name]]
     changeable = {"checkpoint_every"} if _schedule.depends_on_steps(o.schedule) else {"checkpoint_every", "steps"}
     shorter = not isinstance(stored["steps"], int) or o.steps < stored["steps"]
@@ -187,11 +188,10 @@ def _finished(path: Path, o: Options) -> str | None:
             f"{path} is a run with {name} {stored.get(name)!r}, and {wanted[name]!r} was asked for: "
             f"choose another folder, or remove it.{advice}"
         )
-    status = read_status(path)
-    if status["status"] == "running":
-        raise in_use(path)
-    status = status["status"]
-    return status if status == "diverged" or (status == "done" and "steps" not in differing) else None
+    runs.check_free(path)
+    status = runs.read_status(path)["status"]
+    finished = status == Status.DIVERGED or (status == Status.COMPLETED and "steps" not in differing)
+    return status if finished else None
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from pandas.testing import assert_frame_equal
 from PIL import Image
 from reproduce.cases import Config, experiment
 
+from principalflow._lab.result import load
 from principalflow.reproduce import Result
-from principalflow.reproduce._result import load
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ _HOLDS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.
 class Claim:
     """A sentence, the number that was measured for it, and the bound that decides whether it holds.
 
+    `Claim.below("the error", 0.2, 1)`, and `at_most`, `above`, `at_least` and `equal`, make one.
+
     Attributes:
         sentence: What is claimed, in plain words.
         measured: The number; NaN where it could not be measured, and then the claim does not hold.
@@ -33,6 +35,31 @@ class Claim:
     comparison: str
     limit: float
     note: str = ""
+
+    @classmethod
+    def below(cls, sentence: str, measured: float, limit: float, note: str = "") -> "Claim":
+        """Returns the claim that a number is below a limit."""
+        return cls(sentence, measured, "<", limit, note)
+
+    @classmethod
+    def at_most(cls, sentence: str, measured: float, limit: float, note: str = "") -> "Claim":
+        """Returns the claim that a number is a limit at most."""
+        return cls(sentence, measured, "<=", limit, note)
+
+    @classmethod
+    def above(cls, sentence: str, measured: float, limit: float, note: str = "") -> "Claim":
+        """Returns the claim that a number is above a limit."""
+        return cls(sentence, measured, ">", limit, note)
+
+    @classmethod
+    def at_least(cls, sentence: str, measured: float, limit: float, note: str = "") -> "Claim":
+        """Returns the claim that a number is a limit at least."""
+        return cls(sentence, measured, ">=", limit, note)
+
+    @classmethod
+    def equal(cls, sentence: str, measured: float, limit: float, note: str = "") -> "Claim":
+        """Returns the claim that a number is another one."""
+        return cls(sentence, measured, "==", limit, note)
 
     @property
     def held(self) -> bool:
@@ -58,6 +85,14 @@ class Makeable(Protocol):
         ...
 
 
+def _nothing_to_explore(config: Any, tables: Tables) -> Mapping[str, Any]:
+    return {}
+
+
+def _no_trainings(config: Any) -> Sequence[Makeable]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One experiment of the paper, or beyond it.
@@ -81,15 +116,15 @@ class Experiment:
 
     id: str
     title: str
-    figure: str
-    paper_says: str
     paper_setting: str
     profiles: Mapping[Profile, Any]
     run: Callable[[Any], Tables]
     claims: Callable[[Any, Tables], Sequence[Claim]]
     draw: Callable[[Any, Tables], Figure]
-    explore: Callable[[Any, Tables], Mapping[str, Any]] = lambda config, tables: {}
+    explore: Callable[[Any, Tables], Mapping[str, Any]] = _nothing_to_explore
     stand_ins: Mapping[Profile, str] = field(default_factory=dict)
+    figure: str = ""
+    paper_says: str = ""
     we_add: str = ""
-    trainings: Callable[[Any], Sequence[Makeable]] = lambda config: ()
+    trainings: Callable[[Any], Sequence[Makeable]] = _no_trainings
     schema: int = 1

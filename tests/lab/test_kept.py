@@ -2,8 +2,8 @@ import pytest
 from reproduce.cases import Config, Counting, experiment, replace_catalogue
 
 from principalflow import reproduce, runs
-from principalflow.reproduce import _kept
-from principalflow.reproduce._kept import clean, lock, place, trainings_in
+from principalflow._lab import kept
+from principalflow._lab.kept import clean, lock, place, trainings_in
 
 OTHER = "0123456789abcdef-1"  # as a training by other versions is named
 
@@ -49,7 +49,7 @@ def test_a_folder_that_is_not_there_is_clean(tmp_path):
 def test_another_schema_or_other_settings_have_another_place(tmp_path, monkeypatch):
     with trainings_in(tmp_path):
         first, others = place(Config()), place(Config(seed=1))
-        monkeypatch.setattr(_kept, "_SCHEMA", 2)
+        monkeypatch.setattr(kept, "_SCHEMA", 2)
         assert len({first, others, place(Config())}) == 3
 
 

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import functools
 import os
@@ -15,7 +16,8 @@ from matplotlib.figure import Figure
 from reproduce.cases import TRAINING, experiment, replace_catalogue
 
 from principalflow import _steps, reproduce
-from principalflow.reproduce import _dal_settings, _processes
+from principalflow._lab import processes
+from principalflow.reproduce import _dal_settings
 from principalflow.reproduce._sweeps import Sweep
 from principalflow.reproduce._trained import trained
 from principalflow.training import Options
@@ -46,11 +48,11 @@ def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_processes, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(_processes, "wait", interrupted)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(processes, "wait", interrupted)
     trainings = [Sweep(dataclasses.replace(TRAINING, learning_rate=h)) for h in (0.1, 0.2, 0.3)]
     with pytest.raises(KeyboardInterrupt):
-        list(_processes._in_processes([], trainings, "quick", tmp_path, 2, None, said.append))
+        list(processes._in_processes([], trainings, "quick", tmp_path, 2, None, said.append))
     assert begun == trainings[:2]
     assert said == ["Stopping at the next checkpoint."]
 
@@ -68,7 +70,7 @@ def test_a_killed_process_takes_no_experiment_with_it_that_waits_for_a_training(
     other = reproduce.EXPERIMENTS["coefficients"]
     waiting = [trains, (other, other.profiles["quick"])]
     prepare = functools.partial(_die_once, tmp_path / "dead")
-    results = _processes.results(waiting, "quick", tmp_path, 2, prepare, lambda sentence: None)
+    results = processes.results(waiting, "quick", tmp_path, 2, prepare, lambda sentence: None)
     assert {result.experiment.id: result.error for result in results} == {
         "projection-prediction": "",
         "coefficients": "",
@@ -95,7 +97,7 @@ def _note_threads(file, name):
 
 
 def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
-    _processes._train(Sweep(TRAINING), "quick", tmp_path)
+    processes._train(Sweep(TRAINING), "quick", tmp_path)
     trained.cache_clear()
     monkeypatch.setattr(_steps, "advance", None)
     item = experiment("trained", run=lambda config: {"table": trained(TRAINING).records}, claims=lambda *_: [])
@@ -108,7 +110,7 @@ def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
     networks = tuple(dataclasses.replace(TRAINING, learning_rate=h) for h in (0.1, 0.2))
     item, said = reproduce.EXPERIMENTS["projection-prediction"], []
     config = dataclasses.replace(item.profiles["quick"], networks=networks)
-    (result,) = _processes.results([(item, config)], "quick", tmp_path, 2, None, said.append)
+    (result,) = processes.results([(item, config)], "quick", tmp_path, 2, None, said.append)
     assert result.error == ""
     assert sorted(sentence.split(": ")[0] for sentence in said) == ["mlp on digits, full batch"] * 2
 
@@ -116,11 +118,11 @@ def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
 def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
     options = Options(data="iris", hidden=(3,), learning_rate=(0.1, 0.2), steps=2, record_every=0, seed=(0,))
     sweep = Sweep(options)
-    _processes._train(pickle.loads(pickle.dumps(sweep)), "quick", tmp_path)  # as in another process
+    processes._train(pickle.loads(pickle.dumps(sweep)), "quick", tmp_path)  # as in another process
     monkeypatch.setattr(_steps, "advance", None)
     waiting = [(reproduce.EXPERIMENTS["dal-per-parameter"], _dal_settings.Config((sweep,)))]
-    assert _processes._trainings(2 * waiting) == [sweep]
-    (result,) = _processes.results(waiting, "quick", tmp_path, 2, None, lambda sentence: None)
+    assert processes._trainings(2 * waiting) == [sweep]
+    (result,) = processes.results(waiting, "quick", tmp_path, 2, None, lambda sentence: None)
     assert result.error == ""
     assert result.tables["contenders"]["contender"].tolist() == ["h = 0.1", "h = 0.2"]
 
@@ -131,9 +133,9 @@ def test_processes_end_with_the_one_that_started_them():
         "import os, signal, time\n"
         "from concurrent.futures import ProcessPoolExecutor\n"
         "from multiprocessing import get_context\n"
-        "from principalflow.reproduce import _processes\n"
+        "from principalflow._lab import processes\n"
         "if __name__ == '__main__':\n"
-        "    pool = ProcessPoolExecutor(1, get_context('spawn'), _processes._begin, (None,))\n"
+        "    pool = ProcessPoolExecutor(1, get_context('spawn'), processes._begin, (None,))\n"
         "    print(pool.submit(os.getpid).result(), flush=True)\n"
         "    pool.submit(time.sleep, 60)\n"
         "    time.sleep(0.5)\n"
@@ -153,3 +155,14 @@ def test_processes_end_with_the_one_that_started_them():
             return
         time.sleep(0.1)
     pytest.fail("the process is still there")
+
+
+def test_an_interruption_that_a_solver_swallowed_ends_the_experiment():
+    def run(config):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return {}
+
+    item = experiment(run=run)
+    with pytest.raises(KeyboardInterrupt):
+        processes.attempt(item, item.profiles["quick"], "quick", None)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import signal
 import threading
 import time
 import traceback
@@ -16,11 +17,10 @@ from typing import Any
 
 import jax
 
-from principalflow.reproduce._catalogue import EXPERIMENTS
-from principalflow.reproduce._experiment import Experiment, Makeable, Profile
-from principalflow.reproduce._folder import trainings_of
-from principalflow.reproduce._kept import trainings_in
-from principalflow.reproduce._result import Result, load
+from principalflow._lab.experiment import Experiment, Makeable, Profile
+from principalflow._lab.folder import trainings_of
+from principalflow._lab.kept import trainings_in
+from principalflow._lab.result import Result, load
 
 _WORTH_TELLING = 1.0  # seconds: a training that is there already takes less
 
@@ -41,7 +41,7 @@ def results(
         yield from _in_processes(waiting, trainings, profile, out, min(jobs, len(waiting)), prepare, say)
         return
     for experiment, config in waiting:
-        yield _run_and_save(experiment, profile, config, out)
+        yield _run_and_save(experiment, config, profile, out)
 
 
 def _in_processes(
@@ -69,7 +69,7 @@ def _in_processes(
                 in_training |= {_submitted(pool, _train, training, profile, out): training for training in begun}
                 for item in ready[: free - len(begun)]:
                     to_run.remove(item)
-                    running[_submitted(pool, _run_elsewhere, item[0].id, profile, item[1], out)] = item
+                    running[_submitted(pool, _run_elsewhere, *item, profile, out)] = item
                 for task in wait([*in_training, *running], return_when=FIRST_COMPLETED).done:
                     error = task.exception()
                     if task in in_training:
@@ -140,7 +140,7 @@ def _begin(prepare: Callable[[], None] | None) -> None:
 def _train(training: Makeable, profile: Profile, out: Path) -> float:
     """Runs in another process and returns the seconds it took.
 
-    What fails here fails again in the experiments that need it, and is told by them.
+    What fails here fails again in the experiments that need it, and they report it.
     """
     start = time.perf_counter()
     with jax.enable_x64(True), trainings_in(trainings_of(out, profile)):
@@ -148,28 +148,49 @@ def _train(training: Makeable, profile: Profile, out: Path) -> float:
     return time.perf_counter() - start
 
 
-def _run_elsewhere(name: str, profile: Profile, config: Any, out: Path) -> None:
+def _run_elsewhere(experiment: Experiment, config: Any, profile: Profile, out: Path) -> None:
     """Runs in another process; the result comes back by its folder."""
-    _run_and_save(EXPERIMENTS[name], profile, config, out)
+    _run_and_save(experiment, config, profile, out)
 
 
-def _run_and_save(experiment: Experiment, profile: Profile, config: Any, out: Path) -> Result:
-    result = attempt(experiment, profile, config, out, keep_going=True)
+def _run_and_save(experiment: Experiment, config: Any, profile: Profile, out: Path) -> Result:
+    result = attempt(experiment, config, profile, out, keep_going=True)
     try:
         return result.save(out)
     except Exception:  # the figure can't be drawn
         return dataclasses.replace(result, error=traceback.format_exc()).save(out)
 
 
+@contextlib.contextmanager
+def _interruptions_end_it() -> Iterator[None]:
+    """Raises KeyboardInterrupt at the end where Ctrl-C was pressed: `integrate` and others return what they have."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may handle signals
+        yield
+        return
+    seen = []
+
+    def note(number: int, frame: Any) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if seen:
+        raise KeyboardInterrupt
+
+
 def attempt(
-    experiment: Experiment, profile: Profile, config: Any, out: Path | None, keep_going: bool = False
+    experiment: Experiment, config: Any, profile: Profile, out: Path | None, keep_going: bool = False
 ) -> Result:
     """Returns what came out of an experiment; a failure too, to `keep_going`, else it is raised."""
     start, tables, claims, error = time.perf_counter(), {}, (), ""
     try:
         with jax.enable_x64(True), TemporaryDirectory() as nowhere:
             folder = trainings_of(out, profile) if out else Path(nowhere)
-            with trainings_in(folder):
+            with trainings_in(folder), _interruptions_end_it():
                 tables = experiment.run(config)
             claims = experiment.claims(config, tables)
     except Exception:

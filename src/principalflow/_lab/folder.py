@@ -1,79 +1,48 @@
 """A folder of results: what it holds, what of it can be taken, and what is outdated."""
 
+import itertools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from principalflow import _checks
-from principalflow.reproduce import _kept
-from principalflow.reproduce._catalogue import EXPERIMENTS
-from principalflow.reproduce._experiment import PROFILES, Experiment, Profile
-from principalflow.reproduce._result import Result, is_outdated, load, number
-from principalflow.runs._files import write_json
+from principalflow._files import write_json
+from principalflow._lab import kept
+from principalflow._lab.experiment import PROFILES, Experiment, Profile
+from principalflow._lab.result import Result, is_outdated, load, number
 
 CLAIMS = "claims.json"
 
 
-def collect(out: str | Path, say: Callable[[str], None] = print, outdated: bool = False) -> list[Result]:
-    """Returns the results in a folder, and lists their claims in `claims.json` there.
-
-    Args:
-        out: The folder.
-        say: Is told what is left out, and why.
-        outdated: Whether to take also results that other versions, or another schema, made.
-
-    Returns:
-        The results, in the order of the catalogue, profile after profile.
-    """
-    out, results, left_out = Path(out), [], {}
-    for profile in PROFILES:
-        for experiment in EXPERIMENTS.values():
-            result, why = load(out, experiment, profile, outdated)
-            if result:
-                results.append(result)
-            elif why:
-                left_out.setdefault(why, []).append(f"{experiment.id} ({profile})")
+def collect(experiments: Iterable[Experiment], out: Path, say: Callable[[str], None], outdated: bool) -> list[Result]:
+    """Returns the results in a folder, and lists their claims in `claims.json` there."""
+    if not out.is_dir():
+        raise ValueError(f"out must be a folder of results, got {str(out)!r}.")
+    results, left_out = [], {}
+    for profile, experiment in itertools.product(PROFILES, experiments):
+        result, why = load(out, experiment, profile, outdated)
+        if result:
+            results.append(result)
+        elif why:
+            left_out.setdefault(why, []).append(f"{experiment.id} ({profile})")
     for why, names in left_out.items():
         say(f"Left out of the report, since {why}: {', '.join(names)}.")
     write_json(out / CLAIMS, [row for result in results for row in _rows(result)])
     return results
 
 
-def clean(out: str | Path, say: Callable[[str], None] = print) -> list[Path]:
-    """Removes what no run takes any more: results and trainings that other versions, or another schema, made.
-
-    Results of other settings stay, and so do trainings that are in use.
-
-    Args:
-        out: A folder of results.
-        say: Is told what is removed.
-
-    Returns:
-        What was removed.
-
-    Raises:
-        ValueError: If `out` is no folder.
-        OSError: If something can't be removed.
-
-    Example:
-        >>> import tempfile
-        >>> import principalflow as pf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result = pf.reproduce.run("coefficients", out=folder)
-        ...     pf.reproduce.clean(folder)
-        Nothing is outdated.
-        []
-    """
-    out, removed = _checks.path("out", out), []
+def clean(experiments: Iterable[Experiment], out: Path, say: Callable[[str], None]) -> list[Path]:
+    """Removes what no run takes any more, and returns it."""
     if not out.is_dir():
         raise ValueError(f"out must be a folder of results, got {str(out)!r}.")
-    for profile in PROFILES:
-        for experiment in EXPERIMENTS.values():
-            if is_outdated(out, experiment, profile):
-                removed.append(out / profile / experiment.id)
-                shutil.rmtree(removed[-1])
-        removed += _kept.clean(trainings_of(out, profile))
+    removed = [
+        out / profile / experiment.id
+        for profile, experiment in itertools.product(PROFILES, experiments)
+        if is_outdated(out, experiment, profile)
+    ]
+    for path in removed:
+        shutil.rmtree(path)
+    removed += [path for profile in PROFILES for path in kept.clean(trainings_of(out, profile))]
     for path in removed:
         say(f"Removed {path}.")
     if not removed:

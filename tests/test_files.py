@@ -1,6 +1,6 @@
 import pytest
 
-from principalflow._atomic import put, whole
+from principalflow._files import put, whole
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path):

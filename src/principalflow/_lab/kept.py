@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from principalflow.reproduce._stamp import digest, stamp
+from principalflow._lab.stamp import digest, stamp
 
 # Of trainings, which experiments share: raised where a change of the code gives other ones of the same settings.
 _SCHEMA = 1

@@ -15,12 +15,11 @@ import pandas
 from matplotlib.figure import Figure
 from PIL import Image
 
-from principalflow._atomic import whole
-from principalflow.reproduce._experiment import Claim, Experiment, Profile, Tables
-from principalflow.reproduce._stamp import stamp
-from principalflow.runs._files import write_json
+from principalflow._files import whole, write_json
+from principalflow._lab.experiment import Claim, Experiment, Profile, Tables
+from principalflow._lab.stamp import stamp
 
-FIGURE = "figure.png"
+_FIGURE = "figure.png"
 _RESULT = "result.json"
 DPI = 150
 _LETTERS_PER_INCH = 11  # of small print
@@ -70,6 +69,11 @@ class Result:
             figure.supxlabel(lines, fontsize="small", color="dimgrey")
         return figure
 
+    def png(self) -> bytes:
+        """Returns the figure as a PNG of `DPI` dots per inch: what is saved, or else drawn."""
+        saved = self.folder and self.folder / _FIGURE
+        return saved.read_bytes() if saved and saved.exists() else _png(self.draw())
+
     def explore(self) -> Mapping[str, Any]:
         """Returns interactive figures (plotly) by their captions."""
         with jax.enable_x64(True):
@@ -84,7 +88,7 @@ class Result:
             for name, table in self.tables.items():
                 table.to_parquet(unfinished / f"{name}.parquet")
             if not self.error:
-                _save_figure(self.draw(), unfinished / FIGURE)
+                (unfinished / _FIGURE).write_bytes(_png(self.draw()))
             write_json(unfinished / _RESULT, self._content())
         return dataclasses.replace(self, folder=folder)
 
@@ -164,13 +168,16 @@ def _claim(content: Mapping[str, Any]) -> Claim:
     return dataclasses.replace(Claim(**given), measured=float(content["measured"]))
 
 
-def _save_figure(figure: Figure, path: Path) -> None:
-    """Saves with 256 colours, in a third of the space."""
-    drawn = io.BytesIO()
+def _png(figure: Figure) -> bytes:
+    """Returns a PNG with 256 colours, in a third of the space."""
+    drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, dpi=DPI)
     image = Image.open(drawn).convert("RGB")
     # A median cut would give most colours to the smoothing of letters.
-    image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
+        small, "png", optimize=True
+    )
+    return small.getvalue()
 
 
 def number(value: float) -> float | str:
