@@ -1,4 +1,4 @@
-"""Runs experiments, takes what is there already, and tells how it goes."""
+"""Runs experiments, takes those that are finished already, and reports progress."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ def run_all(
         if not there:
             raise ValueError(f"redraw needs finished results of the profile {profile} in {out}, and there are none.")
         for saved in [drawable(out, experiment, profile) for experiment in there]:
-            say(f"{saved.experiment.id}: drawn again; {_told(_redrawn(saved, out))}.")
+            say(f"{saved.experiment.id}: drawn again; {_outcome(_redrawn(saved, out))}.")
         return
     seedless = [experiment.id for experiment, config in chosen if not hasattr(config, "seed")]
     if seed is not None and seedless:
@@ -56,7 +56,7 @@ def run_all(
     for experiment, config in chosen:
         saved, why = finished(out, experiment, profile, config)
         if saved and not again:
-            say(f"{experiment.id}: there already; {_told(saved)}.")
+            say(f"{experiment.id}: there already; {_outcome(saved)}.")
             continue
         if why:
             say(f"{experiment.id}: {why}, so it runs again.")
@@ -64,7 +64,7 @@ def run_all(
     if waiting:
         say(f"Running {', '.join(experiment.id for experiment, _ in waiting)}.")
     for number_done, result in enumerate(results(waiting, profile, out, jobs, prepare, say), 1):
-        line = f"{result.experiment.id}: {result.seconds:.1f} s{result.besides}; {_told(result)}"
+        line = f"{result.experiment.id}: {result.seconds:.1f} s{result.besides}; {_outcome(result)}"
         say(f"[{number_done}/{len(waiting)}] {line}.")
 
 
@@ -82,7 +82,7 @@ def _redrawn(saved: Result, out: Path) -> Result:
     return dataclasses.replace(saved, claims=claims).save(out)
 
 
-def _told(result: Result) -> str:
+def _outcome(result: Result) -> str:
     if result.error:
         return f"FAILED: {result.error.strip().splitlines()[-1]}"
     return f"{sum(claim.held for claim in result.claims)} of {len(result.claims)} claims held"

@@ -63,10 +63,10 @@ def end_of_sweep(best: Table, rates: Table) -> str:
 
 def correlation_claim(sentence: str, found: Correlation, sign: int, note: str = "") -> Claim:
     """Returns the claim that a rank correlation has a sign: that its whole 95% interval is above 0, or below it."""
-    end, limit = ("lower", found.low) if sign > 0 else ("upper", found.high)
+    claim, end, measured = (Claim.above, "lower", found.low) if sign > 0 else (Claim.below, "upper", found.high)
     words = f"{sentence}: the {end} end of the rank correlation's 95% interval"
     note = f"The correlation is {found}; runs are taken as independent. {note}".strip()
-    return Claim(words, limit, ">" if sign > 0 else "<", 0, note=note)
+    return claim(words, measured, 0, note=note)
 
 
 def ratio(one: float, other: float) -> float:
