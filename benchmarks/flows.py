@@ -37,8 +37,10 @@ def main() -> None:
     arguments = parser.parse_args()
     as_json = arguments.json
     if arguments.first:
+        problem, solve = FIRST[arguments.first]
+        given = problem()
         began = time.perf_counter()
-        FIRST[arguments.first]()
+        solve(*given)
         print(time.perf_counter() - began)
         return
     figures = {}
@@ -202,14 +204,12 @@ def readme():
     return pf.Objective(loss, params, data), h, flows
 
 
-def compare_readme() -> None:
-    objective, h, flows = readme()
+def compare(objective, h, flows) -> None:
     pf.compare(objective, objective.theta, h, 5, flows)
 
 
-def compare_readme_by(solve) -> None:
-    """The same table's paths: each flow for five steps from the start, and for one from each iterate."""
-    objective, h, flows = readme()
+def compare_by(solve, objective, h, flows) -> None:
+    """The paths of the same table: each flow for five steps from the start, and for one from each iterate."""
     path = pf.descend(objective, objective.theta, h, 5).thetas
     for flow in flows.values():
         for theta in path[:-1]:
@@ -217,60 +217,65 @@ def compare_readme_by(solve) -> None:
         solve(flow, objective, path[0], h, 5, 1e-6)
 
 
-def banana_path(solve) -> None:
+def banana():
     """The principal flow on the banana function over thousands of solver steps."""
-    banana, h = pf.functions.banana(), 0.0006
-    solve(pf.flows.Principal(h), banana, jnp.array([1.0, 0.7]), h, 500, 1e-9)
+    h = 0.0006
+    return pf.flows.Principal(h), pf.functions.banana(), jnp.array([1.0, 0.7]), h, 500, 1e-9
 
 
-def digits_path(solve) -> None:
+def edge():
     """The complex flow of 3,466 parameters for one step, at the edge."""
     objective, theta, h = digits()
-    solve(pf.flows.Principal(h, rtol=1e-5), objective, theta, h, 1, 1e-4)
+    return pf.flows.Principal(h, rtol=1e-5), objective, theta, h, 1, 1e-4
 
 
-def training_path(solve) -> None:
+def training():
     """The negative gradient flow along a training of an MLP on MNIST."""
     images, labels, _ = mnist(1000)
     objective = pf.Objective(square_loss, network([784, 100, 100, 10]), (images - 0.1307, np.eye(10)[labels]))
-    solve(pf.flows.NegativeGradient(), objective, objective.theta, 0.1, 100, 1e-5)
+    return pf.flows.NegativeGradient(), objective, objective.theta, 0.1, 100, 1e-5
 
 
-def ours(flow, objective, theta, h, steps, rtol) -> None:
-    pf.integrate(flow, objective, theta, steps * h, rtol=rtol, saves=steps, max_steps=100_000)
+def ours(flow, objective, theta, h, steps, rtol) -> int:
+    return pf.integrate(flow, objective, theta, steps * h, rtol=rtol, saves=steps, max_steps=100_000).evaluations
 
 
-def by_scipy(flow, objective, theta, h, steps, rtol) -> None:
+def by_scipy(flow, objective, theta, h, steps, rtol) -> int:
     field = jax.jit(lambda theta: flow.field(objective, theta))
     start = np.asarray(flow.start(objective, theta))
-    times = np.linspace(0, steps * h, steps + 1)
-    solve_ivp(lambda _, y: np.asarray(field(y)), (0, times[-1]), start, t_eval=times, rtol=rtol, atol=1e-9)
+    times, method = np.linspace(0, steps * h, steps + 1), "DOP853" if rtol < 1e-8 else "RK45"
+    span = (0, times[-1])
+    return solve_ivp(
+        lambda _, y: np.asarray(field(y)), span, start, method=method, t_eval=times, rtol=rtol, atol=1e-9
+    ).nfev
 
 
-def by_diffrax(flow, objective, theta, h, steps, rtol) -> None:
+def by_diffrax(flow, objective, theta, h, steps, rtol) -> int:
     import diffrax  # pyright: ignore
 
     times = jnp.linspace(0, steps * h, steps + 1)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, y, args: flow.field(objective, y)),
-        diffrax.Tsit5(),
+        diffrax.Tsit5() if rtol >= 1e-8 else diffrax.Dopri8(),
         0.0,
         steps * h,
         h / 10,
         flow.start(objective, theta),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-9),
         saveat=diffrax.SaveAt(ts=times),
+        adjoint=diffrax.ForwardMode(),
         max_steps=100_000,
     )
     jax.block_until_ready(solution.ys)
+    return int(solution.stats["num_steps"]) * (6 if rtol >= 1e-8 else 13)
 
 
-PATHS = {"banana": banana_path, "digits": digits_path, "training": training_path}
+PATHS = {"banana": banana, "edge": edge, "training": training}
 WAYS = {"ours": ours, "diffrax": by_diffrax, "scipy": by_scipy}
 FIRST = {
-    "compare, ours": compare_readme,
-    **{f"compare, {way}": partial(compare_readme_by, WAYS[way]) for way in ("diffrax", "scipy")},
-    **{f"{name}, {way}": partial(path, solve) for name, path in PATHS.items() for way, solve in WAYS.items()},
+    "compare, ours": (readme, compare),
+    **{f"compare, {way}": (readme, partial(compare_by, WAYS[way])) for way in ("diffrax", "scipy")},
+    **{f"{name}, {way}": (problem, solve) for name, problem in PATHS.items() for way, solve in WAYS.items()},
 }
 REPEATS = 3
 

@@ -13,6 +13,7 @@ What they can't judge, such as a callback, is refused: its author can vouch for 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from principalflow._compiled import compiled
 from principalflow._pieces import ROUNDS, Evaluation, UnknownOperationError
 from principalflow.objective import Objective, Vector
 
@@ -43,47 +45,69 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
     """Raises a ValueError, with the causes and their replacements, unless the loss is holomorphic near theta."""
     if objective.vouched_holomorphic:
         return
-    loss = objective.first(min(_SAMPLES, objective.chunk or _SAMPLES)).value  # in one piece
+    few = objective.first(min(_SAMPLES, objective.chunk or _SAMPLES))  # in one piece
     near = _off_the_real_axis(theta)
     try:
-        jaxpr = jax.make_jaxpr(loss)(near)
-        value, *by_jax = _derivatives(loss, near)
+        found = _compiled_evaluations(few, near)
+    except jax.errors.ConcretizationTypeError:  # a loop that is evaluated turn by turn
+        found = _evaluations(few, near)
+    if not np.all(np.isfinite(found.by_jax)):
+        raise ValueError("The loss must be finite near theta off the real axis, where it is checked; it is not.")
+    tolerance = float(jnp.finfo(near.dtype).eps) ** 0.5
+    along, across = np.asarray(found.written)
+    _check_equal(across, 1j * along, tolerance, "violates the Cauchy-Riemann equations")
+    plain = complex(found.value)
+    size = abs(plain) + np.linalg.norm(along) * np.linalg.norm(near)
+    for value, switches in found.switched:
+        if not abs(complex(value) - plain) <= tolerance * size:
+            raise ValueError(f"The loss switches between pieces: {', '.join(sorted(switches))}. {_ADVICE}")
+    _check_equal(np.asarray(found.by_jax), np.asarray(found.written), tolerance, _OWN_DERIVATIVE)
+
+
+class _Evaluations(NamedTuple):
+    """A loss at one point.
+
+    Attributes:
+        value: As it is written.
+        by_jax: Its derivatives along the real and the imaginary axis.
+        written: The same of the loss as it is written.
+        switched: Values with switches taken the other way, and which these are.
+    """
+
+    value: Array
+    by_jax: Array
+    written: Array
+    switched: list[tuple[Array, set[str]]]
+
+
+def _evaluations(objective: Objective, at: Vector) -> _Evaluations:
+    try:
+        jaxpr = jax.make_jaxpr(objective.value)(at)
+        value, by_jax = _derivatives(objective.value, at)
     except (TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).strip().removesuffix(".")
         raise ValueError(f"The loss can't be differentiated at complex parameters: {reason}. {_ADVICE}") from error
-    if not np.all(np.isfinite(by_jax)):
-        raise ValueError("The loss must be finite near theta off the real axis, where it is checked; it is not.")
-
-    tolerance = float(jnp.finfo(near.dtype).eps) ** 0.5
+    switched = []
     try:
-        _, along, across = _derivatives(lambda at: Evaluation().of(jaxpr, at)[0], near)
-        size = abs(value) + np.linalg.norm(along) * np.linalg.norm(near)
-        _check_equal(np.asarray(across), 1j * np.asarray(along), tolerance, "violates the Cauchy-Riemann equations")
+        _, written = _derivatives(lambda at: Evaluation().of(jaxpr, at)[0], at)
         for number in ROUNDS:
             evaluation = Evaluation(number)
-            (switched,) = evaluation.of(jaxpr, near)
+            (other,) = evaluation.of(jaxpr, at)
             if not evaluation.switches:
                 break
-            if not abs(switched - value) <= tolerance * size:
-                found = ", ".join(sorted(evaluation.switches))
-                raise ValueError(f"The loss switches between pieces: {found}. {_ADVICE}")
-        _check_equal(np.stack(by_jax), np.stack([along, across]), tolerance, _OWN_DERIVATIVE)
+            switched.append((other, evaluation.switches))
     except (UnknownOperationError, NotImplementedError) as error:
         raise ValueError(f"Whether the loss is holomorphic can't be judged: it has {error}. {_ADVICE}") from error
+    return _Evaluations(value, by_jax, written, switched)
 
 
-def _derivatives(function: Callable[[Vector], Array], at: Vector) -> tuple[Array, Vector, Vector]:
-    """Returns the value, and its derivative along the real and the imaginary axis."""
+_compiled_evaluations = compiled(_evaluations)
 
-    def derivatives(at: Vector) -> tuple[Array, Vector, Vector]:
-        value, pull = jax.vjp(function, at)
-        along, across = (pull(jnp.asarray(w, value.dtype))[0] for w in (1, 1j))
-        return value, along, across
 
-    try:
-        return jax.jit(derivatives)(at)  # else each operation would be compiled by itself
-    except jax.errors.ConcretizationTypeError:  # a loop that is evaluated turn by turn
-        return derivatives(at)
+def _derivatives(function: Callable[[Vector], Array], at: Vector) -> tuple[Array, Array]:
+    """Returns the value, and its derivatives along the real and the imaginary axis."""
+    value, pull = jax.vjp(function, at)
+    return value, jnp.stack([pull(jnp.asarray(w, value.dtype))[0] for w in (1, 1j)])
 
 
 def _check_equal(found: NDArray, expected: NDArray, tolerance: float, what: str) -> None:

@@ -86,7 +86,8 @@ def integrate(
             field jumps, begins again at the start with Euler's steps of this length, if it is given, however many they
             are; `solver` of the solution says so.
         saves: None for start and end, a whole number n for n + 1 evenly spaced times from 0 to `time`,
-            or the times themselves. tsit5 steps on them; dopri8 has a polynomial of order 7 between its steps.
+            or the times themselves. They don't change the adaptive solvers' steps: the states between these are taken
+            from a polynomial of order 4 (tsit5) or 7 (dopri8).
         max_steps: An adaptive solver gives up after this many steps, and says so. "euler" takes what it needs.
         progress: Whether to show how far it is; None for where there is a terminal.
 
@@ -198,6 +199,8 @@ class StateField:
         # Numbers become arrays, so that another learning rate doesn't compile again.
         self._flow = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, flow)
         vector, self._unravel = ravel_pytree(state)
+        self._whole = isinstance(state, Array) and state.ndim == 1
+        self._parameters = self._flow.parameters
         self._evaluate = bound(_evaluate, self._flow, objective, self._unravel, vector)
         self._on_cpu = all(device.platform == "cpu" for device in vector.devices())
         self.start, self.spent = self._placed(vector), Spent()
@@ -225,7 +228,8 @@ class StateField:
 
     def parameters(self, vector: Any) -> Array:
         """Returns the modelled parameters of a state."""
-        return self._flow.parameters(self._unravel(jnp.asarray(vector)))
+        state = jax.device_put(vector)
+        return self._parameters(state if self._whole else self._unravel(state))
 
     def stacked(self, thetas: list[Array]) -> Array:
         """Returns parameters one below the other; on a CPU nothing is compiled for their number."""

@@ -4,7 +4,7 @@ Only the field is compiled: a new loss compiles no solver, a step can be counted
 are NumPy's on a CPU, whose small operations are quicker, and JAX's, on their device, elsewhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from scipy.integrate import DOP853
 from principalflow.status import Status
 
 Field = Callable[[Any], Any]
+Weights = list[list[float]]
 
 # A step is changed by the factor at which its error would be this part of the tolerance, within these bounds.
 _SAFETY, _LEAST_FACTOR, _MOST_FACTOR = 0.9, 0.2, 10.0
@@ -28,52 +29,58 @@ class Pair(NamedTuple):
         stages: For each stage after the first the weights of those before it; the last are those of the step.
         errors: Weights of one or two error estimates.
         order: Of the step's error as a function of its length.
-        between: Further stages for the states within a step; a pair that has none steps on the times.
-        polynomial: How all stages go into the higher coefficients of these states.
+        polynomial: How the slopes go into the higher coefficients of the states within a step.
+        between: Further stages that these need.
     """
 
-    stages: tuple[np.ndarray, ...]
-    errors: tuple[np.ndarray, ...]
+    stages: Weights
+    errors: Weights
     order: int
-    between: tuple[np.ndarray, ...] = ()
-    polynomial: np.ndarray | None = None
+    polynomial: Weights
+    between: Weights = []
 
 
 # Ch. Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, 2011.
 _TSIT5 = Pair(
-    tuple(
-        np.array(row)
-        for row in (
-            [0.161],
-            [-0.008480655492356989, 0.335480655492357],
-            [2.8971530571054935, -6.359448489975075, 4.3622954328695815],
-            [5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525],
-            [5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383],
-            [0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774],
-        )
-    ),
-    (
-        np.array(
-            [
-                -0.00178001105222577714,
-                -0.0008164344596567469,
-                0.007880878010261995,
-                -0.1447110071732629,
-                0.5823571654525552,
-                -0.45808210592918697,
-                0.015151515151515152,
-            ]
-        ),
-    ),
+    stages=[
+        [0.161],
+        [-0.008480655492356989, 0.335480655492357],
+        [2.8971530571054935, -6.359448489975075, 4.3622954328695815],
+        [5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525],
+        [5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383],
+        [0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774],
+    ],
+    errors=[
+        [
+            -0.00178001105222577714,
+            -0.0008164344596567469,
+            0.007880878010261995,
+            -0.1447110071732629,
+            0.5823571654525552,
+            -0.45808210592918697,
+            0.015151515151515152,
+        ]
+    ],
     order=5,
+    polynomial=[
+        [
+            -1.0530884977290216,
+            0.1017,
+            2.490627285651253,
+            -16.548102889244902,
+            47.37952196281928,
+            -34.87065786149661,
+            2.5,
+        ]
+    ],
 )
 # Dormand and Prince's pair of order 8(5, 3): Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I, 1993.
 _DOPRI8 = Pair(
-    (*(DOP853.A[i, :i] for i in range(1, DOP853.n_stages)), DOP853.B),
-    (DOP853.E5, DOP853.E3),
+    stages=[*(DOP853.A[i, :i].tolist() for i in range(1, DOP853.n_stages)), DOP853.B.tolist()],
+    errors=[DOP853.E5.tolist(), DOP853.E3.tolist()],
     order=8,
-    between=tuple(row[: DOP853.n_stages + 1 + i] for i, row in enumerate(DOP853.A_EXTRA)),
-    polynomial=DOP853.D,
+    polynomial=DOP853.D.tolist(),
+    between=[row[: DOP853.n_stages + 1 + i].tolist() for i, row in enumerate(DOP853.A_EXTRA)],
 )
 PAIRS = {"tsit5": _TSIT5, "dopri8": _DOPRI8}
 
@@ -110,7 +117,7 @@ def adaptive(
 ) -> Followed:
     """Follows a field through the times, the first of them the state's, by steps as long as the tolerance allows.
 
-    They end on the times, unless the pair has a polynomial that is as exact between its steps.
+    The states at the times are taken from the pair's polynomials between the steps, whose ends they don't change.
 
     Args:
         field: The derivative of a state, a vector.
@@ -123,39 +130,35 @@ def adaptive(
         tell: Called with the time after every step.
     """
     xp, dtype = _namespace(state), state.real.dtype
-    stages, errors = ([xp.asarray(row, dtype=dtype) for row in rows] for rows in (pair.stages, pair.errors))
     span, time, steps, states = float(times[-1] - times[0]), float(times[0]), 0, [state]
     least = span * max(_LEAST_STEP, _ROUNDING_UNITS * float(xp.finfo(dtype).eps))
-    slope, pending = field(state), times[1:].tolist()
+    slope, pending, end = field(state), times[1:].tolist(), float(times[-1])
     if not _in_range(xp, slope):
         return Followed(states, state, slope, time, steps, Status.DIVERGED)
-    # The whole time at once if that moves the state little; a bold guess is corrected.
-    step = min(span, 0.1 * (1 + _rms(xp, state)) / max(_rms(xp, slope), 1e-300))
+    step = _first_step(xp, field, state, slope, span, pair, atol + rtol * abs(state)) if span else 0.0
     try:
         while pending:
             if time == pending[0]:
                 states.append(state)
                 pending.pop(0)
                 continue
-            target = pending[-1 if pair.between else 0]
             if steps == max_steps:
                 return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
-            length = target - time if time + step >= target - least else step
-            new, slopes = _step(xp, field, state, slope, length, stages)
-            size = _rms_error(xp, slopes, length, errors, atol + rtol * xp.maximum(abs(state), abs(new)))
+            length = end - time if time + step >= end - least else step
+            new, slopes = _step(field, state, slope, length, pair)
+            size = _rms_error(xp, slopes, length, pair, atol + rtol * xp.maximum(abs(state), abs(new)))
             steps += 1
             factor = _factor(size, pair.order)
             if size <= 1:
                 before, old = time, state
-                time, state, slope = target if length == target - time else time + length, new, slopes[-1]
-                # A step that was cut short by a time to save says nothing against longer ones.
-                step = max(step, length * factor) if length < step else length * factor
+                time, state, slope = end if length == end - time else time + length, new, slopes[-1]
+                step = length * factor
                 if not _in_range(xp, state):
                     return Followed(states, state, slope, time, steps, Status.DIVERGED)
                 tell(time)
                 passed = [t for t in pending if t < time]
                 if passed:
-                    between = _between(xp, field, old, new, slopes, length, pair)
+                    between = _between(field, old, new, slopes, length, pair)
                     states += [between((t - before) / length) for t in passed]
                     pending = pending[len(passed) :]
             else:
@@ -188,49 +191,64 @@ def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callab
     return Followed(states, state, slope, now, steps, Status.COMPLETED)
 
 
-def _step(xp: Any, field: Field, state: Any, slope: Any, length: float, stages: Sequence[Any]) -> tuple[Any, list]:
+def _first_step(xp: Any, field: Field, state: Any, slope: Any, span: float, pair: Pair, scale: Any) -> float:
+    """Returns a step whose error is about the tolerance, by one more evaluation (Hairer et al., section II.4)."""
+    scale = xp.maximum(scale, float(xp.finfo(scale.dtype).tiny))
+    size, first = _rms(xp, state / scale), _rms(xp, slope / scale)
+    short = min(span, 0.01 * size / first if min(size, first) > 1e-5 else 1e-6 * span)
+    second = _rms(xp, (field(state + short * slope) - slope) / scale) / short
+    steepest = float(np.max([first, second]))  # which keeps a NaN
+    if not np.isfinite(steepest):
+        return short
+    return min(span, 100 * short, (0.01 / steepest) ** (1 / pair.order) if steepest > 0 else span)
+
+
+def _step(field: Field, state: Any, slope: Any, length: float, pair: Pair) -> tuple[Any, list]:
     slopes, new = [slope], state
-    for weights in stages:
-        new = state + length * _combined(xp, weights, slopes)
+    for weights in pair.stages:
+        new = state + length * _combined(weights, slopes)
         slopes.append(field(new))
     return new, slopes
 
 
-def _between(
-    xp: Any, field: Field, state: Any, new: Any, slopes: list, length: float, pair: Pair
-) -> Callable[[float], Any]:
+def _between(field: Field, state: Any, new: Any, slopes: list, length: float, pair: Pair) -> Callable[[float], Any]:
     """Returns the states within a step, from 0 at its start to 1 at its end (Hairer, Nørsett, Wanner, section II.6)."""
     end, slopes = slopes[-1], [*slopes]
     for weights in pair.between:
-        slopes.append(field(state + length * _combined(xp, xp.asarray(weights, dtype=state.real.dtype), slopes)))
+        slopes.append(field(state + length * _combined(weights, slopes)))
     change = new - state
-    higher = _combined(xp, xp.asarray(pair.polynomial, dtype=state.real.dtype), slopes)
     first = [change, length * slopes[0] - change, 2 * change - length * (end + slopes[0])]
-    coefficients = [*first, *(length * row for row in higher)]
+    coefficients = [*first, *(length * _combined(weights, slopes) for weights in pair.polynomial)]
 
     def at(x: float) -> Any:
-        total = xp.zeros_like(state)
-        for i, coefficient in enumerate(reversed(coefficients)):
+        total = 0.0
+        for i, coefficient in reversed([*enumerate(coefficients)]):
             total = (total + coefficient) * (1 - x if i % 2 else x)
         return state + total
 
     return at
 
 
-def _rms_error(xp: Any, slopes: list, length: float, errors: Sequence[Any], scale: Any) -> float:
+def _rms_error(xp: Any, slopes: list, length: float, pair: Pair, scale: Any) -> float:
     """Returns the error of a step over the tolerance, infinite where it isn't a number."""
     scale = xp.maximum(scale, float(xp.finfo(scale.dtype).tiny))  # of a parameter that is 0 and stays so
-    sizes = [length * _rms(xp, _combined(xp, weights, slopes) / scale) for weights in errors]
+    sizes = [length * _rms(xp, _combined(weights, slopes) / scale) for weights in pair.errors]
     # Of two estimates, Hairer's: the one of higher order, damped where the other says that it is too good to be true.
     size = sizes[0] if len(sizes) == 1 else sizes[0] ** 2 / max((sizes[0] ** 2 + 0.01 * sizes[1] ** 2) ** 0.5, 1e-300)
     return size if np.isfinite(size) else np.inf
 
 
-def _combined(xp: Any, weights: Any, slopes: list) -> Any:
-    """Returns sums of the slopes; accelerators would multiply in less than single precision if not asked otherwise."""
-    if xp is np:
-        return weights @ np.stack(slopes)
-    return xp.tensordot(weights, xp.stack(slopes), 1, precision="highest")
+def _combined(weights: list[float], slopes: list) -> Any:
+    """Returns a sum of the slopes, term by term.
+
+    A product of matrices would wake NumPy's threads, which get in the way of the field's, and accelerators would round
+    it to less than single precision.
+    """
+    terms = (weight * slope for weight, slope in zip(weights, slopes, strict=True) if weight)
+    total = next(terms)
+    for term in terms:
+        total += term
+    return total
 
 
 def _factor(size: float, order: int) -> float:

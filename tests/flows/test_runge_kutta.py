@@ -1,0 +1,57 @@
+"""Steps of the pairs on y' = i y^2, whose solution is y / (1 - i y t)."""
+
+import numpy as np
+import pytest
+
+from principalflow.flows._runge_kutta import PAIRS, _between, _step, adaptive
+
+START = np.array([0.9 + 0.1j, -0.4 + 0.5j])
+
+
+def field(y):
+    return 1j * y**2
+
+
+def exact(time):
+    return START / (1 - 1j * START * time)
+
+
+def steps(pair):
+    """Several steps from the start: their lengths, ends and polynomials."""
+    lengths = np.geomspace(0.01, 0.04, 5) if pair.order == 5 else np.geomspace(0.1, 0.25, 5)
+    for length in lengths:
+        end, slopes = _step(field, START, field(START), length, pair)
+        yield length, end, _between(field, START, end, slopes, length, pair)
+
+
+def slope(lengths, errors):
+    return np.polyfit(np.log(lengths), np.log(errors), 1)[0]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_step_has_the_pairs_order(name):
+    lengths, errors = zip(*((t, abs(end - exact(t)).max()) for t, end, _ in steps(PAIRS[name])), strict=True)
+    assert slope(lengths, errors) == pytest.approx(PAIRS[name].order + 1, abs=0.4)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("part", [0.3, 0.7])
+def test_states_within_a_step_have_one_order_less(name, part):
+    found = ((t, abs(between(part) - exact(part * t)).max()) for t, _, between in steps(PAIRS[name]))
+    assert slope(*zip(*found, strict=True)) == pytest.approx(PAIRS[name].order, abs=0.4)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_states_within_a_step_meet_its_ends(name):
+    for _, end, between in steps(PAIRS[name]):
+        np.testing.assert_allclose([between(0.0), between(1.0)], [START, end], rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_times_to_save_do_not_change_the_steps(name):
+    def follow(times):
+        return adaptive(field, START, np.asarray(times), PAIRS[name], 1e-6, 1e-9, 1000, lambda _: None)
+
+    few, many = follow([0.0, 2.0]), follow(np.linspace(0, 2, 50))
+    assert few.steps == many.steps
+    np.testing.assert_array_equal(few.last, many.last)
