@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     errors: Weights
     order: int
     polynomial: Weights
-    between: Weights = []
+    between: Weights
 
 
 # Ch. Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, 2011.
@@ -73,6 +73,7 @@ _TSIT5 = Pair(
             2.5,
         ]
     ],
+    between=[],
 )
 # Dormand and Prince's pair of order 8(5, 3): Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I, 1993.
 _DOPRI8 = Pair(
