@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from principalflow.flows._runge_kutta import PAIRS, _between, _step, adaptive
+from principalflow.flows._runge_kutta import SOLVERS, _between, _step, adaptive, pair_of
 
 START = np.array([0.9 + 0.1j, -0.4 + 0.5j])
 
@@ -28,29 +28,29 @@ def slope(lengths, errors):
     return np.polyfit(np.log(lengths), np.log(errors), 1)[0]
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_step_has_the_pairs_order(name):
-    lengths, errors = zip(*((t, abs(end - exact(t)).max()) for t, end, _ in steps(PAIRS[name])), strict=True)
-    assert slope(lengths, errors) == pytest.approx(PAIRS[name].order + 1, abs=0.4)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_step_has_the_pairs_order(solver):
+    lengths, errors = zip(*((t, abs(end - exact(t)).max()) for t, end, _ in steps(pair_of(solver))), strict=True)
+    assert slope(lengths, errors) == pytest.approx(pair_of(solver).order + 1, abs=0.4)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("part", [0.3, 0.7])
-def test_states_within_a_step_have_one_order_less(name, part):
-    found = ((t, abs(between(part) - exact(part * t)).max()) for t, _, between in steps(PAIRS[name]))
-    assert slope(*zip(*found, strict=True)) == pytest.approx(PAIRS[name].order, abs=0.4)
+def test_states_within_a_step_have_one_order_less(solver, part):
+    found = ((t, abs(between(part) - exact(part * t)).max()) for t, _, between in steps(pair_of(solver)))
+    assert slope(*zip(*found, strict=True)) == pytest.approx(pair_of(solver).order, abs=0.4)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_states_within_a_step_meet_its_ends(name):
-    for _, end, between in steps(PAIRS[name]):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_states_within_a_step_meet_its_ends(solver):
+    for _, end, between in steps(pair_of(solver)):
         np.testing.assert_allclose([between(0.0), between(1.0)], [START, end], rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_times_to_save_do_not_change_the_steps(name):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_times_to_save_do_not_change_the_steps(solver):
     def follow(times):
-        return adaptive(field, START, np.asarray(times), PAIRS[name], 1e-6, 1e-9, 1000, lambda _: None)
+        return adaptive(field, START, np.asarray(times), pair_of(solver), 1e-6, 1e-9, 1000, lambda _: None)
 
     few, many = follow([0.0, 2.0]), follow(np.linspace(0, 2, 50))
     assert few.steps == many.steps

@@ -16,7 +16,7 @@ from principalflow._compiled import bound
 from principalflow._holomorphic import require_holomorphic
 from principalflow._progress import progress as progress_bar
 from principalflow.flows._flow import Flow, as_flow
-from principalflow.flows._runge_kutta import PAIRS, Followed, adaptive, euler
+from principalflow.flows._runge_kutta import SOLVERS, Followed, adaptive, euler, pair_of
 from principalflow.objective import Objective, as_objective, checked_theta
 from principalflow.status import Status
 
@@ -112,7 +112,7 @@ def integrate(
     time = _checks.non_negative("time", time)
     rtol, atol = _checks.tolerance("rtol", rtol), _checks.non_negative("atol", atol)
     max_steps = _checks.whole("max_steps", max_steps, least=1)
-    _checks.one_of("solver", solver, ("auto", EULER, *PAIRS))
+    _checks.one_of("solver", solver, ("auto", EULER, *SOLVERS))
     if solver == EULER and step is None:
         raise ValueError("step must be given with solver='euler', got None.")
     step = None if step is None else check_step(step, time)
@@ -261,7 +261,7 @@ def follow(
     show: Callable[[int, str], None] = lambda done, words: None,
 ) -> StatePath:
     """Returns the path of a state through the times, by Euler's steps where the adaptive solver gets stuck."""
-    end, evaluations = float(times[-1]), 1 if solver == EULER else len(PAIRS[solver].stages)
+    end, evaluations = float(times[-1]), 1 if solver == EULER else len(pair_of(solver).stages)
 
     def tell(time: float) -> None:
         field.spent.settle(evaluations)
@@ -270,7 +270,7 @@ def follow(
     with np.errstate(all="ignore"):  # a step that overflows is rejected
         if solver == EULER:
             return _path(field, euler(field, state, times, step or end, tell), times, EULER, max_steps)
-        followed = adaptive(field, state, times, PAIRS[solver], rtol, atol, max_steps, tell)
+        followed = adaptive(field, state, times, pair_of(solver), rtol, atol, max_steps, tell)
         path = _path(field, followed, times, solver, max_steps)
         if path.status in (Status.STUCK, Status.MAX_STEPS) and step is not None:
             evaluations, field.spent.error = 1, 0.0

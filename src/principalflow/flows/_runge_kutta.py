@@ -5,11 +5,11 @@ are NumPy's on a CPU, whose small operations are quicker, and JAX's, on their de
 """
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.integrate import DOP853
 
 from principalflow.status import Status
 
@@ -75,15 +75,27 @@ _TSIT5 = Pair(
     ],
     between=[],
 )
-# Dormand and Prince's pair of order 8(5, 3): Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I, 1993.
-_DOPRI8 = Pair(
-    stages=[*(DOP853.A[i, :i].tolist() for i in range(1, DOP853.n_stages)), DOP853.B.tolist()],
-    errors=[DOP853.E5.tolist(), DOP853.E3.tolist()],
-    order=8,
-    polynomial=DOP853.D.tolist(),
-    between=[row[: DOP853.n_stages + 1 + i].tolist() for i, row in enumerate(DOP853.A_EXTRA)],
-)
-PAIRS = {"tsit5": _TSIT5, "dopri8": _DOPRI8}
+SOLVERS = ("tsit5", "dopri8")
+
+
+@cache
+def pair_of(solver: str) -> Pair:
+    """Returns the pair of a solver by its name.
+
+    That of order 8(5, 3) is Dormand and Prince's: Hairer, Nørsett, Wanner, Solving Ordinary Differential Equations I,
+    1993.
+    """
+    if solver == "tsit5":
+        return _TSIT5
+    from scipy.integrate import DOP853  # here, since importing it takes as long as importing JAX
+
+    return Pair(
+        stages=[*(DOP853.A[i, :i].tolist() for i in range(1, DOP853.n_stages)), DOP853.B.tolist()],
+        errors=[DOP853.E5.tolist(), DOP853.E3.tolist()],
+        order=8,
+        polynomial=DOP853.D.tolist(),
+        between=[row[: DOP853.n_stages + 1 + i].tolist() for i, row in enumerate(DOP853.A_EXTRA)],
+    )
 
 
 class Followed(NamedTuple):

@@ -8,7 +8,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 from matfree import stochtrace
-from scipy.special import ndtr
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -126,6 +125,8 @@ def density(
         nodes, weights = (_finite(np.asarray(x, dtype=np.float64)) for x in found)
         products = probes * steps
     width = width or _default_width(nodes[weights > 0])
+    from scipy.special import ndtr  # here, since importing it takes half a second
+
     grid, spacing = _grid(nodes[weights > 0], width, points)
     edges = np.append(grid, grid[-1] + spacing) - spacing / 2
     of_each = zip(nodes, weights, strict=True)
