@@ -17,7 +17,7 @@ def table(claims: list[dict], experiment: str) -> str:
     lines = ["| claim | measured | asked | held |", "|---|---|---|---|"]
     for row in rows:
         measured = row["measured"]
-        told = {"inf": "∞", "nan": "not to be had", None: "not to be had"}.get(measured) or f"{measured:.3g}"
+        told = {"inf": "∞", "nan": "not measured", None: "not measured"}.get(measured) or f"{measured:.3g}"
         sentence = row["claim"].replace("|", "\\|")
         lines.append(f"| {sentence} | {told} | {row['bound']} | {'yes' if row['held'] else 'no'} |")
     return "\n".join(lines)

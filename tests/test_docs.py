@@ -1,12 +1,18 @@
+import ast
 import importlib.util
+import inspect
 import json
 import re
+from functools import reduce
 from pathlib import Path
 
 import pandas
 import pytest
 
+import principalflow
+
 DOCS = Path(__file__).parent.parent / "docs"
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
 @pytest.fixture
@@ -41,3 +47,31 @@ def test_the_tests_that_the_page_on_reliability_names_are_there():
     assert len(named) > 50
     missing = [(file, test) for file, test in named if f"def {test}(" not in (DOCS.parent / file).read_text()]
     assert missing == []
+
+
+def calls(page):
+    """The calls of `pf.` in a page's code, with what they call, None where there is no such name."""
+    for block in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for node in ast.walk(ast.parse(inspect.cleandoc(block))):
+            path = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if re.fullmatch(r"pf(\.\w+)+", path):
+                names = path.split(".")[1:]
+                yield node, reduce(lambda item, name: getattr(item, name, None), names, principalflow)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_calls_what_there_is_with_arguments_that_it_takes(page):
+    wrong = []
+    for node, item in calls(page):
+        arguments = [*node.args, *node.keywords]
+        if any(isinstance(argument, ast.Starred) or getattr(argument, "arg", "") is None for argument in arguments):
+            continue
+        try:
+            inspect.signature(item).bind(*node.args, **{keyword.arg: keyword for keyword in node.keywords})
+        except TypeError as error:
+            wrong.append(f"{ast.unparse(node)}: {error}")
+    assert wrong == []
+
+
+def test_the_pages_have_calls_to_look_at():
+    assert sum(1 for page in PAGES for _ in calls(page)) > 50

@@ -71,7 +71,7 @@ def dal(
         momentum: m in [0, 1), or None for no momentum.
         per_parameter: A rate for each parameter, see `scale_by_dal`.
         curvature: `"hvp"` or `"finite_difference"`, see `scale_by_dal`.
-        every: The curvature is measured every so many steps and kept in between, see `scale_by_dal`.
+        every: The curvature is measured every this many steps and kept in between, see `scale_by_dal`.
         average: The decay, in [0, 1), of a running average of the curvature, see `scale_by_dal`; None for none.
         weight_decay: Decoupled: subtracts `weight_decay` times the rate times the parameters.
         skip_nonfinite: Where the gradient or the curvature is not finite, the update is zero and the state stays as it
@@ -172,7 +172,7 @@ def scale_by_dal(
         per_parameter: A rate for each parameter instead of one for all.
         curvature: `"hvp"` for the exact product, a jvp of the gradient; `"finite_difference"` for
             $(\nabla E(\theta + \epsilon u) - \nabla E(\theta))/\epsilon$ with $\epsilon = 0.01/\|u\|$ (appendix C).
-        every: The curvature is measured every so many updates and kept in between. So that a kept rate can't blow up,
+        every: The curvature is measured every this many updates and kept in between. So that a kept rate can't blow up,
             updates that are longer than the measured ones are scaled down to their length.
         average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches; None for none.
             The average is corrected for its start, as Adam's are, and never below the newest measurement: it falls

@@ -77,7 +77,7 @@ def train(arguments: list[str]) -> int:
         out: Path | None = None,
         config: Path | None = None,
     ) -> int:
-        """Train a network, or sweep over some options, into a run directory; or go on with what is there.
+        """Train a network, or sweep over some options, into a run directory; or go on with one that exists.
 
         Where a list of learning rates, powers or seeds is given, each combination is a run in a folder of its own.
         The same command again goes on where a run stopped. Ctrl-C stops at a checkpoint; a second one at once.
@@ -120,7 +120,7 @@ def run_experiments(arguments: list[str]) -> int:
             out: The folder for figures, tables, claims.json and report.html.
             seed: Replaces the seed of experiments that have one.
             list: List the experiments and end.
-            again: Run also what is there already.
+            again: Run also what was run before.
             redraw: Draw and check from the saved tables, without running anything.
             clean: Remove what other versions made from the folder, say what, and end.
             jobs: How many experiments run at the same time.

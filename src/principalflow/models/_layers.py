@@ -107,11 +107,11 @@ class Conv(eqx.Module):
         outputs: int,
         size: int,
         key: PRNGKeyArray,
+        *,
         stride: int = 1,
         bias: bool = True,
         gain: float = 1.0,
         dtype: Any = None,
-        *,
         in_network: bool = False,
     ):
         sizes = dict(size=size, inputs=inputs, outputs=outputs)
@@ -172,7 +172,7 @@ class BatchNorm(eqx.Module):
         'which is another loss. Use normalization="group" or "none".'
     )
 
-    def __init__(self, channels: int, dtype: Any = None, *, in_network: bool = False):
+    def __init__(self, channels: int, *, dtype: Any = None, in_network: bool = False):
         self.scale, self.shift = _scale_and_shift(channels, dtype, in_network)
 
     def __call__(self, x: Images) -> Images:
@@ -191,7 +191,7 @@ class GroupNorm(eqx.Module):
     shift: Inexact[Array, " channels"]
     groups: int = eqx.field(static=True)
 
-    def __init__(self, channels: int, dtype: Any = None, *, in_network: bool = False):
+    def __init__(self, channels: int, *, dtype: Any = None, in_network: bool = False):
         self.scale, self.shift = _scale_and_shift(channels, dtype, in_network)
         most = max(channels // _GROUP_CHANNELS, 1)
         self.groups = next(groups for groups in range(most, 0, -1) if channels % groups == 0)
@@ -220,9 +220,12 @@ class ConvNorm(eqx.Module):
         gain: float,
         dtype: Any,
     ):
-        self.conv = Conv(inputs, outputs, size, key, stride, normalization == "none", gain, dtype, in_network=True)
+        bias = normalization == "none"
+        self.conv = Conv(
+            inputs, outputs, size, key, stride=stride, bias=bias, gain=gain, dtype=dtype, in_network=True
+        )
         kinds = {"batch": BatchNorm, "group": GroupNorm}
-        self.norm = None if normalization == "none" else kinds[normalization](outputs, dtype, in_network=True)
+        self.norm = None if bias else kinds[normalization](outputs, dtype=dtype, in_network=True)
 
     def __call__(self, x: Images) -> Images:
         """Returns the images convolved and normalised."""

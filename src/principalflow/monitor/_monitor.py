@@ -28,7 +28,7 @@ class Monitor(Watch):
     Args:
         objective: The loss to watch, over parameters of the loop's structure: all data, or a fixed part of them.
         k: How many directions of largest curvature.
-        every: Measure every so many steps, from the first that is observed on.
+        every: Measure every this many steps, from the first that is observed on.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
         budget: The most time to spend measuring, as a share of the loop's own time (0.1 for a tenth): a measurement is
             put off until it can be expected to fit. The first is taken at once, and the seconds that it compiles for

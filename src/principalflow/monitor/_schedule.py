@@ -1,4 +1,4 @@
-"""When to measure: every so many steps, and within a share of the loop's own time."""
+"""When to measure: every this many steps, and within a share of the loop's own time."""
 
 import math
 import time

@@ -69,7 +69,7 @@ def run_all(
         again: As for `run`.
         redraw: Draw, and check the claims, from the saved tables, without running anything; without `ids`, all that
             is there.
-        jobs: How many experiments to run at the same time, in so many processes.
+        jobs: How many experiments to run at the same time, each in a process of its own.
         prepare: Called first in each of these processes; picklable.
         say: Called with a sentence on each step of progress.
 
@@ -111,7 +111,7 @@ def collect(out: str | Path, *, say: Callable[[str], None] = print, outdated: bo
 def clean(out: str | Path, *, say: Callable[[str], None] = print) -> list[Path]:
     """Removes what no run takes any more: results and trainings that other versions, or another schema, made.
 
-    Results of other settings stay, and so do trainings that are in use.
+    Results of other settings stay, and so do trainings that are in use, and what can't be read: it may be yours.
 
     Args:
         out: A folder of results.

@@ -98,7 +98,7 @@ def block_eigenpairs(
         tol: The residual to reach, relative to the largest |eigenvalue| seen.
         which: Which end of the spectrum.
         cover: If given, k grows until all eigenvalues beyond `cover` are held, and one on its other side as the proof.
-        max_products: Give up, unconverged, once so many are spent.
+        max_products: Give up, unconverged, once this many are spent.
 
     Returns:
         The `Eigenpairs`.

@@ -46,7 +46,7 @@ def top_eigenpairs(
             with `cover=2/h`, all directions that are unstable.
         select: If given, a function of a leaf's path in the parameters, like `"['layers'][0]['weight']"`: the Hessian
             is the diagonal block of the leaves for which it is true, and the vectors are zero elsewhere.
-        max_products: Give up, unconverged, once so many are spent.
+        max_products: Give up, unconverged, once this many are spent.
 
     Returns:
         The `Eigenpairs`: `values`, `vectors`, `residuals`, `products`, `converged`, `method`. Below 500 parameters all

@@ -48,7 +48,7 @@ class DAL(torch.optim.Optimizer):
         per_parameter: The rate $\min(2/|(H g)_i|^p, 5)$ for each parameter (appendix D); `group["lr"]` is their mean.
         curvature: `"hvp"` for the exact product by a second backward pass; `"finite_difference"` for one more gradient
             (appendix C), which works with whatever has a first derivative: fused attention, compiled models.
-        every: The curvature is measured every so many steps and kept in between. So that a kept rate can't blow up,
+        every: The curvature is measured every this many steps and kept in between. So that a kept rate can't blow up,
             gradients that are longer than the measured one are scaled down to its length.
         average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches; None for none.
             It falls slowly, and rises at once where a measurement is above it.

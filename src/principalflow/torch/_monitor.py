@@ -34,7 +34,7 @@ class Monitor(Watch):
         data: `(inputs, targets)`, on the model's device; or several such batches in a list or whatever else can be
             iterated again, of which the mean over all samples is taken. One batch has its graph kept, and is faster.
         k: How many directions of largest curvature.
-        every: Measure every so many steps, from the first that is observed on.
+        every: Measure every this many steps, from the first that is observed on.
         optimizer: Where to read the learning rate, if `observe` isn't given one, and the momentum (Nesterov's too). Of
             several groups it is the one with the largest rate.
         momentum: The momentum m, which moves the threshold to $2(1+m)/h$; by default the optimiser's, or none.

@@ -129,7 +129,7 @@ def _names(state: State) -> list[str]:
 
 
 def is_due(step: int, every: int) -> bool:
-    """Whether something that is done every so many steps is due."""
+    """Whether something that is done every this many steps is due."""
     return every > 0 and step % every == 0
 
 

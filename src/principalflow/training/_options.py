@@ -53,9 +53,9 @@ class Options:
     data: str = "digits"
     """iris, breast-cancer, digits, mnist, cifar10, the path of a CSV file, or of a folder of images by class."""
     samples: int | None = None
-    """Train on the first so many samples, in an order that is always the same."""
+    """Train on the first this many samples, in an order that is always the same."""
     test_samples: int | None = None
-    """Test on the first so many."""
+    """Test on the first this many samples."""
     label: str | None = None
     """The column of labels in a CSV file; by default the last."""
     image_size: int | None = None
@@ -91,7 +91,7 @@ class Options:
     schedule: str = "constant"
     """constant; linear or cosine, which end at 0; or STEP:RATE,... for rates that begin at a step."""
     warmup: int = 0
-    """Raise the rate linearly over the first so many steps."""
+    """Raise the rate linearly over the first this many steps."""
     momentum: float = 0.0
     """Heavy-ball momentum, of gd, sgd and dal."""
     batch_size: int | None = None
@@ -107,24 +107,24 @@ class Options:
     curvature: Curvature = "hvp"
     """dal: exact Hessian products, or finite differences."""
     curvature_every: int = 1
-    """dal: measure the curvature every so many steps."""
+    """dal: measure the curvature every this many steps."""
     average: float | None = None
     """dal: the decay of a running average of the curvature, for noisy batches."""
 
     steps: int = 1000
     """How many steps to take."""
     record_every: int = 10
-    """Record sharpness, stability coefficients, drift and predictions every so many steps; 0 for never."""
+    """Record sharpness, stability coefficients, drift and predictions every this many steps; 0 for never."""
     directions: int = 3
     """How many directions of largest curvature to record."""
     tolerance: float = 1e-2
     """How well to know their eigenvalues, relative to the largest; below 1."""
     evaluate_every: int = 50
-    """Record accuracies and the test loss every so many steps, and at the end; 0 for never."""
+    """Record accuracies and the test loss every this many steps, and at the end; 0 for never."""
     checkpoint_every: int = 100
-    """Save a checkpoint every so many steps."""
+    """Save a checkpoint every this many steps."""
     keep_every: int = 0
-    """Keep the parameters every so many steps, in the run's iterates.npy (`runs.iterates`); 0 for never."""
+    """Keep the parameters every this many steps, in the run's iterates.npy (`runs.iterates`); 0 for never."""
 
     seed: int | tuple[int, ...] = 0
     """Of the starting weights and the batches; several make a sweep."""

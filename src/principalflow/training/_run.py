@@ -36,7 +36,7 @@ def run(
     together: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> dict[str, Status]:
-    """Trains a network, or sweeps over some options, into run directories; what is there already is continued.
+    """Trains a network, or sweeps over some options, into run directories; runs that exist are continued.
 
     A run is continued from its last checkpoint, with the numbers that it would have had, bit for bit on the same
     machine; one that is completed is left as it is, unless more steps are asked for. Ctrl-C ends it at a checkpoint.
