@@ -221,9 +221,7 @@ class ConvNorm(eqx.Module):
         dtype: Any,
     ):
         bias = normalization == "none"
-        self.conv = Conv(
-            inputs, outputs, size, key, stride=stride, bias=bias, gain=gain, dtype=dtype, in_network=True
-        )
+        self.conv = Conv(inputs, outputs, size, key, stride=stride, bias=bias, gain=gain, dtype=dtype, in_network=True)
         kinds = {"batch": BatchNorm, "group": GroupNorm}
         self.norm = None if bias else kinds[normalization](outputs, dtype=dtype, in_network=True)
 
