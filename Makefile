@@ -1,19 +1,22 @@
 # The set-up on a fresh machine with Python 3.11+ and make:
 #   make reproduce   installs everything, runs the paper's experiments, prints their claims and where the report is
-#   make test        runs all tests
+#   make test        runs the tests; make test-slow those that take long
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= results
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: reproduce test check format benchmark clean
+.PHONY: reproduce test test-slow check format benchmark clean
 
 reproduce: $(INSTALLED)
 	$(BIN)/principalflow reproduce --profile quick --out $(OUT)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "not slow"
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -32,7 +35,7 @@ benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/memory.py
 
 clean:
-	rm -rf $(VENV) $(OUT)
+	rm -rf $(VENV) $(OUT) .pytest_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed, this is ' + sys.version if sys.version_info < (3, 11) else 0)"

@@ -6,6 +6,7 @@ Their random numbers don't depend on which tests ran before. Without PyTorch its
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 # One thread for each process of the tests: several that share two cores would wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,6 +25,10 @@ QUICK_COMPILATION = (
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )
+# What was compiled once isn't compiled again: not for another test, not by a process that a test starts, nor the next
+# time. Where one process reads a file that another is writing, JAX warns, and compiles.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ["XLA_FLAGS"] = " ".join((*QUICK_COMPILATION, os.environ.get("XLA_FLAGS", "")))
 jax.config.update("jax_enable_x64", True)
 matplotlib.use("agg")

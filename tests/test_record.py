@@ -163,18 +163,21 @@ def test_bad_arguments_are_refused(arguments):
         pf.Record(**arguments)
 
 
+@pytest.mark.slow
 def test_a_record_costs_at_most_12_products_on_average(edge):
     _, records = edge
     assert records["products"].iloc[1:].mean() <= 12
     assert records["converged"].all()
 
 
+@pytest.mark.slow
 def test_the_edge_is_reached(edge):
     h, records = edge
     assert 1.9 < h * records["eigenvalue_0"].mean() < 2.1
 
 
 @pytest.mark.parametrize("other", ["ngf", "igr"])
+@pytest.mark.slow
 def test_at_the_edge_the_principal_flow_predicts_the_projection_best(edge, other):
     _, records = edge
     errors = {

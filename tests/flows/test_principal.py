@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 import principalflow as pf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 20])
 def test_integrated_on_quadratics_it_equals_descent_at_each_of_20_steps(size):
     h = 0.3

@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pickle
 import signal
@@ -22,16 +23,54 @@ from principalflow.reproduce._sweeps import Sweep
 from principalflow.reproduce._trained import trained
 from principalflow.training import Options
 
-
-def run_all(out, ids, **options):
-    return reproduce.run_all(ids, "quick", out, say=lambda sentence: None, **options)
+THREADS = ("NPROC", "OPENBLAS_NUM_THREADS")
 
 
-def test_two_processes_give_what_one_gives(tmp_path):
-    ids = ["coefficients", "z-square"]
-    apart = run_all(tmp_path, ids, jobs=2)
-    assert [result.experiment.id for result in apart] == ids
-    assert list(apart[0].claims) == list(reproduce.run("coefficients").claims)
+def in_two_processes(out, prepare, rates, say):
+    """An experiment that trains at these rates and one without trainings, in two processes."""
+    trains, other = (reproduce.EXPERIMENTS[name] for name in ("projection-prediction", "coefficients"))
+    networks = tuple(dataclasses.replace(TRAINING, learning_rate=h) for h in rates)
+    waiting = [
+        (trains, dataclasses.replace(trains.profiles["quick"], networks=networks)),
+        (other, other.profiles["quick"]),
+    ]
+    return {result.experiment.id: result for result in processes.results(waiting, "quick", out, 2, prepare, say)}
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """Results, what was said, and the numbers of threads in one of the processes."""
+    out, said = tmp_path_factory.mktemp("apart"), []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in THREADS:
+            patch.delenv(name, raising=False)
+        results = in_two_processes(out, functools.partial(_note_threads, out / "threads"), (0.1, 0.2), said.append)
+        assert not any(name in os.environ for name in THREADS)
+    return results, said, json.loads((out / "threads").read_text())
+
+
+def _note_threads(file):
+    file.write_text(json.dumps({name: os.environ[name] for name in THREADS}))
+
+
+@pytest.mark.slow
+def test_two_processes_give_what_one_gives(apart):
+    results, _, _ = apart
+    assert list(results["coefficients"].claims) == list(reproduce.run("coefficients").claims)
+
+
+@pytest.mark.slow
+def test_trainings_of_one_experiment_are_made_side_by_side_and_told(apart):
+    results, said, _ = apart
+    assert results["projection-prediction"].error == ""
+    assert sorted(sentence.split(": ")[0] for sentence in said) == ["mlp on digits, full batch"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", THREADS)
+def test_experiments_that_run_together_share_the_cores(name, apart):
+    _, _, threads = apart
+    assert threads[name] == str(max(1, os.cpu_count() // 2))
 
 
 def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
@@ -57,43 +96,17 @@ def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
     assert said == ["Stopping at the next checkpoint."]
 
 
-def test_a_killed_process_takes_no_other_experiment_with_it(tmp_path):
-    prepare = functools.partial(_die_once, tmp_path / "dead")
-    results = reproduce.run_all(["coefficients", "z-square"], "quick", tmp_path, jobs=2, prepare=prepare)
+@pytest.mark.slow
+def test_a_killed_process_takes_no_experiment_with_it(tmp_path):
+    results = in_two_processes(tmp_path, functools.partial(_die_once, tmp_path / "dead"), (0.1,), lambda sentence: None)
     assert (tmp_path / "dead").exists()
-    assert [result.error for result in results] == ["", ""]
-
-
-def test_a_killed_process_takes_no_experiment_with_it_that_waits_for_a_training(tmp_path):
-    item = reproduce.EXPERIMENTS["projection-prediction"]
-    trains = item, dataclasses.replace(item.profiles["quick"], networks=(TRAINING,))
-    other = reproduce.EXPERIMENTS["coefficients"]
-    waiting = [trains, (other, other.profiles["quick"])]
-    prepare = functools.partial(_die_once, tmp_path / "dead")
-    results = processes.results(waiting, "quick", tmp_path, 2, prepare, lambda sentence: None)
-    assert {result.experiment.id: result.error for result in results} == {
-        "projection-prediction": "",
-        "coefficients": "",
-    }
-
-
-@pytest.mark.parametrize("name", ["NPROC", "OPENBLAS_NUM_THREADS"])
-def test_experiments_that_run_together_share_the_cores(name, tmp_path, monkeypatch):
-    monkeypatch.delenv(name, raising=False)
-    prepare = functools.partial(_note_threads, tmp_path / "threads", name)
-    run_all(tmp_path, ["coefficients", "z-square"], jobs=2, prepare=prepare)
-    assert (tmp_path / "threads").read_text() == str(max(1, os.cpu_count() // 2))
-    assert name not in os.environ
+    assert {name: result.error for name, result in results.items()} == {"projection-prediction": "", "coefficients": ""}
 
 
 def _die_once(marker):
     if not marker.exists():
         marker.touch()
         os._exit(1)
-
-
-def _note_threads(file, name):
-    file.write_text(os.environ[name])
 
 
 def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
@@ -104,15 +117,6 @@ def test_a_training_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, mo
     item = dataclasses.replace(item, draw=lambda *_: Figure())
     replace_catalogue(monkeypatch, item)
     assert len(reproduce.run("trained", out=tmp_path, again=True).tables["table"]) == 5
-
-
-def test_trainings_of_one_experiment_are_made_side_by_side_and_told(tmp_path):
-    networks = tuple(dataclasses.replace(TRAINING, learning_rate=h) for h in (0.1, 0.2))
-    item, said = reproduce.EXPERIMENTS["projection-prediction"], []
-    config = dataclasses.replace(item.profiles["quick"], networks=networks)
-    (result,) = processes.results([(item, config)], "quick", tmp_path, 2, None, said.append)
-    assert result.error == ""
-    assert sorted(sentence.split(": ")[0] for sentence in said) == ["mlp on digits, full batch"] * 2
 
 
 def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monkeypatch):
@@ -127,6 +131,7 @@ def test_a_sweep_that_was_made_is_taken_by_those_that_ask_for_it(tmp_path, monke
     assert result.tables["contenders"]["contender"].tolist() == ["h = 0.1", "h = 0.2"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc, to see whether a process is there")
 def test_processes_end_with_the_one_that_started_them():
     script = (

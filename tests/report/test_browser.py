@@ -4,6 +4,8 @@ import pytest
 
 from principalflow import report
 
+pytestmark = pytest.mark.slow  # each test starts a browser
+
 DARK = "--blink-settings=preferredColorScheme=0"
 MOUSE = "--blink-settings=primaryHoverType=2,availableHoverTypes=2"
 PLOTS = "document.querySelectorAll('.js-plotly-plot:has(svg.main-svg .scatterlayer path)').length"

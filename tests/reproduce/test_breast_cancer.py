@@ -7,6 +7,8 @@ from principalflow.reproduce import breast_cancer
 from principalflow.reproduce._tracking import PRINCIPAL, medians
 from principalflow.reproduce.breast_cancer import EDGE, STABLE, Config, _logistic
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 # One hidden unit instead of ten.
 CONFIG = Config(hidden=1, starts=1, steps=1, euler_steps=20)
 

@@ -8,6 +8,8 @@ import pytest
 from principalflow.reproduce import flow_league
 from principalflow.reproduce.flow_league import EDGE, FLOWS, QUADRATIC, SMALL, Config
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 SHORT = Config(
     banana_rates=(), small_rates=(0.5,), digits_samples=40, digits_h=0.01, digits_training=(1, 2, 4), steps=2
 )

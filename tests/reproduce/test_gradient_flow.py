@@ -4,6 +4,8 @@ from principalflow.reproduce import gradient_flow
 from principalflow.reproduce._flows import DESCENT
 from principalflow.reproduce._run import run
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 
 @pytest.fixture(scope="module")
 def result():

@@ -6,6 +6,8 @@ import pytest
 from principalflow.reproduce import instabilities_resnet
 from principalflow.reproduce._edge import RESNET
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 SMALL = dict(samples=20, width=0.016, steps=12, precision="float64")
 TRAINING = dataclasses.replace(RESNET["quick"][0], learning_rate=0.5, **SMALL)
 

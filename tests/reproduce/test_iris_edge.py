@@ -5,6 +5,8 @@ import pytest
 from principalflow.reproduce import iris_edge
 from principalflow.reproduce.iris_edge import Config
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 # Few units and a few starts: what is stated here needs no more.
 CONFIG = Config(units=3, layers=3, training_steps=200, every=100, first_steps=10, window=2, euler_steps=10)
 

@@ -5,6 +5,8 @@ from principalflow.reproduce import small_mlp
 from principalflow.reproduce._tracking import FLOWS, PRINCIPAL, medians
 from principalflow.reproduce.small_mlp import Config
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 # One network, one step, coarse Euler steps: what is stated here needs no more.
 CONFIG = Config(starts=1, steps=1, euler_steps=20)
 

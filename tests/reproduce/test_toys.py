@@ -4,6 +4,8 @@ import pytest
 
 from principalflow import reproduce
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 NOT_HELD = {
     "banana": [
         "h = 0.0017: the same for the principal branch of the logarithm, which the paper uses",

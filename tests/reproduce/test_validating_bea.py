@@ -6,6 +6,8 @@ from principalflow.reproduce import validating_bea
 from principalflow.reproduce._edge import MLP, unrecorded
 from principalflow.training import objective as objective_of
 
+pytestmark = pytest.mark.slow  # runs experiments in the quick profile
+
 NETWORK = unrecorded(MLP["quick"], 10, samples=200, width=0.05, learning_rate=0.1, steps=40)
 CONFIG = validating_bea.Config((NETWORK,))
 

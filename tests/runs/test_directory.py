@@ -175,6 +175,7 @@ def test_a_full_disk_does_not_keep_the_lock(saved, monkeypatch):
     runs.reopen(saved).close()
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused(tmp_path):
     run = runs.create(tmp_path, CONFIG)
     code = f"from principalflow import runs; runs.reopen({str(tmp_path)!r})"

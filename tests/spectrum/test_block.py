@@ -59,6 +59,7 @@ def test_values_lie_within_ten_residuals_of_the_true_ones(seed):
     assert eig.method == ("dense" if size < 500 else "block")
 
 
+@pytest.mark.slow
 def test_eigenvalues_a_little_more_than_the_tolerance_apart_are_seldom_skipped():
     values = np.arange(600.0)
     starts = (np.random.default_rng(seed).standard_normal((600, 5)) for seed in range(100))

@@ -12,7 +12,7 @@ import principalflow as pf
 from principalflow.spectrum import block_eigenpairs
 from principalflow.spectrum._trail import probe
 
-TOL, EIGHTHS, FAMILIES = 1e-3, np.arange(1, 9) / 8, 10  # with ten groups of families: 800 warm solves
+TOL, EIGHTHS, FAMILIES = 1e-3, np.arange(1, 9) / 8, 10  # in a group: 80 warm solves
 KINDS = ("normal", "positive", "uniform", "outliers", "low rank")
 
 
@@ -75,13 +75,20 @@ def wrong_solves(family, seeds, times=EIGHTHS):
     return wrong, products
 
 
-@pytest.mark.parametrize("group", range(10))
-@pytest.mark.parametrize("family", [crossing, rotated, generic])
+@pytest.mark.parametrize(
+    ("family", "group"),
+    [
+        *((crossing, group) for group in range(10)),
+        *((family, group) for family in (rotated, generic) for group in range(3)),
+        *(pytest.param(family, i, marks=pytest.mark.slow) for family in (rotated, generic) for i in range(3, 10)),
+    ],
+)
 def test_no_warm_start_on_a_family_of_operators_is_wrong_and_called_converged(family, group):
     wrong, _ = wrong_solves(family, range(group * FAMILIES, (group + 1) * FAMILIES))
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [crossing, generic])
 def test_in_small_steps_nothing_is_overlooked_either_though_most_need_no_search(family):
     wrong, products = wrong_solves(family, range(5), np.linspace(0.001, 0.05, 50))
@@ -151,6 +158,7 @@ def test_a_direction_that_was_lost_is_found_again_after_a_search_that_had_to_giv
     np.testing.assert_allclose(block_eigenpairs(lambda V: d * V, given_up, k=1).values, 10, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_of_two_independent_networks_the_monitor_sees_the_sharper_one():
     random = np.random.default_rng(0)
     nets = {name: network((6, 20, 15, 2), seed) for seed, name in enumerate("ab")}  # 487 parameters each

@@ -363,6 +363,7 @@ def test_runs_that_are_computed_together_are_the_same_to_rounding(sweep, tmp_pat
     np.testing.assert_allclose(together["loss"][kept], apart["loss"][kept], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_computed_together_goes_on_with_the_same_numbers(tmp_path, monkeypatch):
     """One of its runs diverges, so that lanes end at different times."""
     options = replace(SWEEP, seed=0, momentum=0.5)
