@@ -4,6 +4,7 @@ import pytest
 from cases import compilations
 
 import principalflow as pf
+from principalflow._holomorphic import require_holomorphic
 
 
 def test_the_quadratics_hessian_is_its_matrix():
@@ -22,6 +23,11 @@ def test_the_cosine_valley_is_continuous_with_a_jump_of_slope():
     np.testing.assert_allclose(valley.value([-1e-9]), valley.value([0.0]), atol=1e-8)
     np.testing.assert_allclose(valley.gradient([-1e-9])[0], 1, atol=1e-8)
     np.testing.assert_allclose(valley.gradient([0.0])[0], 1 / 3, atol=1e-8)
+
+
+@pytest.mark.parametrize("problem", [pf.functions.banana(), pf.functions.quadratic([[2.0, 1.0], [1.0, 5.0]])])
+def test_polynomials_need_not_vouch_for_themselves(problem):
+    require_holomorphic(pf.Objective(problem._loss, problem.theta), problem.theta)
 
 
 @pytest.mark.parametrize(

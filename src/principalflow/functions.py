@@ -39,7 +39,7 @@ def quadratic(A: _checks.Numbers, b: _checks.Numbers | None = None) -> Objective
     if jnp.iscomplexobj(b) and not jnp.iscomplexobj(A):
         raise ValueError(f"b must be real where A is real, got dtype {b.dtype}.")
     # The numbers are arguments and not constants, so that another quadratic of the same size doesn't compile again.
-    return Objective(Partial(_quadratic, A, b), jnp.ones(A.shape[0], A.dtype))
+    return Objective(Partial(_quadratic, A, b), jnp.ones(A.shape[0], A.dtype), holomorphic=True)
 
 
 def banana() -> Objective:
@@ -52,7 +52,7 @@ def banana() -> Objective:
         >>> pf.functions.banana().gradient([1.0, 1.0])
         Array([0., 0.], dtype=float64)
     """
-    return Objective(_banana, jnp.array([1.3, 1.5]))
+    return Objective(_banana, jnp.array([1.3, 1.5]), holomorphic=True)
 
 
 def cosine_valley() -> Objective:

@@ -217,6 +217,7 @@ INTERRUPTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_interrupted_run_goes_on_with_the_same_numbers(tmp_path, monkeypatch, name):
     options = INTERRUPTED[name]
