@@ -23,6 +23,8 @@ from principalflow.status import Status
 EULER = "euler"
 # Below this tolerance the 8th-order pair needs fewer evaluations than the 5th-order one.
 _TIGHT = 1e-8
+# How many numbers come with a slope, in one array: each that a device returns takes its time.
+_NUMBERS = 4
 # More Euler steps than these aren't meant: they would take hours for the smallest of losses.
 _MOST_EULER_STEPS = 10**9
 
@@ -210,8 +212,9 @@ class StateField:
         return self._placed(ravel_pytree(state)[0])
 
     def __call__(self, vector: Any) -> Any:
-        slope, numbers = self._evaluate(vector)
-        products, error, converged, cost = np.asarray(numbers).tolist()
+        evaluated = self._placed(self._evaluate(vector))
+        slope, numbers = evaluated[:-_NUMBERS], evaluated[-_NUMBERS:]
+        products, error, converged, cost = np.asarray(numbers.real).tolist()
         spent = self.spent
         spent.evaluations += 1
         spent.products += int(products)
@@ -219,7 +222,7 @@ class StateField:
         spent.cost += cost
         spent.trials.append(error)
         spent.converged &= bool(converged)
-        return self._placed(slope)
+        return slope
 
     @property
     def jumps(self) -> str:
@@ -303,11 +306,11 @@ def _runs_away(followed: Followed, time: float) -> bool:
     return 1e-6 * time * slope > max(start, last)
 
 
-def _evaluate(flow: Flow, objective: Objective, unravel: Callable, vector: Array) -> tuple[Array, Array]:
-    """Returns the slope of a state in a vector, and the products, error, convergence and cost of it in another."""
+def _evaluate(flow: Flow, objective: Objective, unravel: Callable, vector: Array) -> Array:
+    """Returns the slope of a state in a vector, and behind it the products, error, convergence and cost of it."""
     field = flow.evaluate(objective, unravel(vector))
     numbers = (field.products, field.error, field.converged, field.cost)
-    return ravel_pytree(field.vector)[0], jnp.stack([jnp.asarray(number, vector.real.dtype) for number in numbers])
+    return jnp.concatenate([ravel_pytree(field.vector)[0], jnp.stack([jnp.asarray(n, vector.dtype) for n in numbers])])
 
 
 def _save_times(time: float, saves, theta: Array) -> np.ndarray:
