@@ -378,3 +378,11 @@ def test_a_field_that_is_finite_but_too_large_diverges():
     solution = pf.integrate(pf.flows.NegativeGradient(), objective, objective.theta, time=1.0)
     assert solution.status is pf.Status.DIVERGED
     assert "too large" in solution.message
+
+
+@pytest.mark.parametrize("solver", ["tsit5", "dopri8"])
+def test_a_steep_start_is_not_taken_for_a_run_to_infinity(solver):
+    quartic = pf.Objective(lambda theta: jnp.sum(theta**4), jnp.array([1e6]))  # falls by half within 1e-12
+    solution = pf.integrate(pf.flows.NegativeGradient(), quartic, quartic.theta, time=1.0, solver=solver)
+    assert solution.status is pf.Status.COMPLETED
+    np.testing.assert_allclose(solution.thetas[-1], 1 / np.sqrt(8 + 1e-12), rtol=1e-5)

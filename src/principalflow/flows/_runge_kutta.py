@@ -18,7 +18,7 @@ Weights = list[list[float]]
 
 # A step is changed by the factor at which its error would be this part of the tolerance, within these bounds.
 _SAFETY, _LEAST_FACTOR, _MOST_FACTOR = 0.9, 0.2, 10.0
-# The least step, relative to the time to follow, unless rounding needs more.
+# The least step, relative to the time followed so far, or to this part of the whole, unless rounding needs more.
 _LEAST_STEP, _ROUNDING_UNITS = 1e-10, 16
 
 
@@ -144,7 +144,7 @@ def adaptive(
     """
     xp, dtype = _namespace(state), state.real.dtype
     span, time, steps, states = float(times[-1] - times[0]), float(times[0]), 0, [state]
-    least = span * max(_LEAST_STEP, _ROUNDING_UNITS * float(xp.finfo(dtype).eps))
+    begin, share = time, max(_LEAST_STEP, _ROUNDING_UNITS * float(xp.finfo(dtype).eps))
     slope, pending, end = field(state), times[1:].tolist(), float(times[-1])
     if not _in_range(xp, slope):
         return Followed(states, state, slope, time, steps, Status.DIVERGED)
@@ -155,6 +155,7 @@ def adaptive(
                 states.append(state)
                 pending.pop(0)
                 continue
+            least = share * max(time - begin, _LEAST_STEP * span)
             if steps == max_steps:
                 return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
             length = end - time if time + step >= end - least else step
