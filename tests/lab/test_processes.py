@@ -97,6 +97,13 @@ def test_after_an_interruption_nothing_more_begins(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_results_come_in_the_order_of_the_ids(tmp_path):
+    ids = ["coefficients", "z-square"]
+    results = reproduce.run_all(ids, "quick", tmp_path, jobs=2, say=lambda sentence: None)
+    assert [result.experiment.id for result in results] == ids
+
+
+@pytest.mark.slow
 def test_a_killed_process_takes_no_experiment_with_it(tmp_path):
     results = in_two_processes(tmp_path, functools.partial(_die_once, tmp_path / "dead"), (0.1,), lambda sentence: None)
     assert (tmp_path / "dead").exists()

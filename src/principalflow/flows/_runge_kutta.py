@@ -148,7 +148,7 @@ def adaptive(
     slope, pending, end = field(state), times[1:].tolist(), float(times[-1])
     if not _in_range(xp, slope):
         return Followed(states, state, slope, time, steps, Status.DIVERGED)
-    step = _first_step(xp, field, state, slope, span, pair, atol + rtol * abs(state)) if span else 0.0
+    step = _first_step(xp, field, state, slope, span, pair, _scale(xp, rtol, atol, abs(state))) if span else 0.0
     try:
         while pending:
             if time == pending[0]:
@@ -160,7 +160,8 @@ def adaptive(
                 return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
             length = end - time if time + step >= end - least else step
             new, slopes = _step(field, state, slope, length, pair)
-            size = _rms_error(xp, slopes, length, pair, atol + rtol * xp.maximum(abs(state), abs(new)))
+            scale = _scale(xp, rtol, atol, xp.maximum(abs(state), abs(new)))
+            size = _rms_error(xp, slopes, length, pair, scale)
             steps += 1
             factor = _factor(size, pair.order)
             if size <= 1:
@@ -207,7 +208,6 @@ def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callab
 
 def _first_step(xp: Any, field: Field, state: Any, slope: Any, span: float, pair: Pair, scale: Any) -> float:
     """Returns a step whose error is about the tolerance, by one more evaluation (Hairer et al., section II.4)."""
-    scale = xp.maximum(scale, float(xp.finfo(scale.dtype).tiny))
     size, first = _rms(xp, state / scale), _rms(xp, slope / scale)
     short = min(span, 0.01 * size / first if min(size, first) > 1e-5 else 1e-6 * span)
     second = _rms(xp, (field(state + short * slope) - slope) / scale) / short
@@ -245,11 +245,15 @@ def _between(field: Field, state: Any, new: Any, slopes: list, length: float, pa
 
 def _rms_error(xp: Any, slopes: list, length: float, pair: Pair, scale: Any) -> float:
     """Returns the error of a step over the tolerance, infinite where it isn't a number."""
-    scale = xp.maximum(scale, float(xp.finfo(scale.dtype).tiny))  # of a parameter that is 0 and stays so
     sizes = [length * _rms(xp, _combined(weights, slopes) / scale) for weights in pair.errors]
     # Of two estimates, Hairer's: the one of higher order, damped where the other says that it is too good to be true.
     size = sizes[0] if len(sizes) == 1 else sizes[0] ** 2 / max((sizes[0] ** 2 + 0.01 * sizes[1] ** 2) ** 0.5, 1e-300)
     return size if np.isfinite(size) else np.inf
+
+
+def _scale(xp: Any, rtol: float, atol: float, size: Any) -> Any:
+    """Returns the error that each entry may have; not 0, for a parameter that is 0 and stays so."""
+    return xp.maximum(atol + rtol * size, float(xp.finfo(size.dtype).tiny))
 
 
 def _combined(weights: list[float], slopes: list) -> Any:

@@ -108,6 +108,8 @@ def density(
         >>> round(float(mass[spectrum.grid < 2].sum()), 3)  # two of three eigenvalues
         0.667
     """
+    from scipy.special import ndtr  # here, since importing it takes half a second
+
     probes = _checks.whole("probes", probes, least=2, most=_MOST_PROBES)
     steps = _checks.whole("steps", steps, least=1, most=_MOST_STEPS)
     points = _checks.whole("points", points, least=2, most=_MOST_POINTS)
@@ -125,8 +127,6 @@ def density(
         nodes, weights = (_finite(np.asarray(x, dtype=np.float64)) for x in found)
         products = probes * steps
     width = width or _default_width(nodes[weights > 0])
-    from scipy.special import ndtr  # here, since importing it takes half a second
-
     grid, spacing = _grid(nodes[weights > 0], width, points)
     edges = np.append(grid, grid[-1] + spacing) - spacing / 2
     of_each = zip(nodes, weights, strict=True)
