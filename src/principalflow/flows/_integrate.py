@@ -231,8 +231,7 @@ class StateField:
 
     def parameters(self, vector: Any) -> Array:
         """Returns the modelled parameters of a state."""
-        state = jax.device_put(vector)
-        return self._parameters(state if self._whole else self._unravel(state))
+        return self._parameters(vector if self._whole else self._unravel(jax.device_put(vector)))
 
     def stacked(self, thetas: list[Array]) -> Array:
         """Returns parameters one below the other; on a CPU nothing is compiled for their number."""
