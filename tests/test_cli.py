@@ -1,6 +1,7 @@
 """The command line, in this process; what it computes is tested with the modules that it calls."""
 
 import json
+import subprocess
 import sys
 import warnings
 
@@ -167,6 +168,13 @@ def test_cleaning_runs_nothing_and_says_what_it_did(counting, tmp_path, capsys):
 def test_the_experiments_can_be_listed(capsys):
     assert cli.main(["reproduce", "--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(pf.reproduce.EXPERIMENTS)
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    shell = f"{sys.executable} -m principalflow.cli reproduce --list | head -1"
+    ended = subprocess.run(shell, shell=True, capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("motivation")
+    assert ended.stderr == ""
 
 
 def test_a_warning_is_a_sentence_without_a_line_of_source(capsys):

@@ -3,6 +3,8 @@ import importlib.util
 import inspect
 import json
 import re
+import tomllib
+import types
 from functools import reduce
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pandas
 import pytest
 
 import principalflow
+from principalflow import _lab
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -49,9 +52,33 @@ def test_the_tests_that_the_page_on_reliability_names_are_there():
     assert missing == []
 
 
+def blocks(page, language="python"):
+    """The code of a page, block by block."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_runs_from_top_to_bottom(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(block for block in blocks(PAGES[0]) if "principalflow.torch" not in block), {})
+    assert (tmp_path / "run.png").exists()
+    assert "completed 5 steps" in capsys.readouterr().out
+
+
+def test_the_skeleton_of_an_experiment_runs(tmp_path):
+    (code,), (words,) = (blocks(DOCS.parent / "CONTRIBUTING.md", language) for language in ("python", "toml"))
+    module = types.ModuleType("halving")
+    exec(code, vars(module))
+    parts = {"profiles": module.SETTINGS, "run": module.run, "claims": module.claims, "draw": module.draw}
+    experiment = _lab.Experiment(id="halving", **tomllib.loads(words)["halving"] | parts)
+    result = _lab.run(experiment, "quick", tmp_path, None, False)
+    assert [claim.held for claim in result.claims] == [True]
+    assert (result.folder / "figure.png").exists()
+
+
 def calls(page):
     """The calls of `pf.` in a page's code, with what they call, None where there is no such name."""
-    for block in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+    for block in blocks(page):
         for node in ast.walk(ast.parse(inspect.cleandoc(block))):
             path = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if re.fullmatch(r"pf(\.\w+)+", path):

@@ -153,7 +153,7 @@ def test_first_keeps_the_first_samples_only():
         (dict(params={"n": 3}), "params must hold at least one floating-point number"),
         (dict(params=jnp.array([1.0, jnp.nan])), "params must be finite, but 1 of its 2"),
         (dict(loss="mse"), "loss must be a function"),
-        (dict(loss=lambda p: p), "loss must return a scalar"),
+        (dict(loss=lambda p: p), "loss must return one number, such as jnp.mean of the samples' losses, got shape"),
         (dict(loss=lambda p: 1.0), "loss must return a scalar"),
         (
             dict(data=(jnp.ones((3, 1)), jnp.ones((4, 1)))),
@@ -491,3 +491,16 @@ def test_images_in_single_precision_are_convolved_with_weights_in_double():
 def test_where_no_cast_helps_the_first_error_is_told():
     with pytest.raises(ValueError, match=r"incompatible shapes|dot_general"):
         pf.Objective(lambda params, batch: jnp.sum(batch @ params), jnp.ones(2), jnp.ones((3, 4)))
+
+
+def test_parameters_may_have_their_structure_or_be_flat(problem):
+    objective, _ = problem
+    params = objective.unravel(objective.theta)
+    assert objective.value(params) == objective.value(objective.theta)
+    assert jnp.array_equal(objective.gradient(params), objective.gradient(objective.theta))
+    assert jnp.array_equal(objective.hvp(params, objective.theta), objective.hvp(objective.theta, objective.theta))
+
+
+def test_an_objective_shows_its_size_and_no_arrays(problem):
+    objective, _ = problem
+    assert repr(objective) == f"<Objective: {objective.theta.size} parameters of float64, {objective.samples} samples>"

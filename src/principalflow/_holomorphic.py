@@ -45,12 +45,11 @@ def require_holomorphic(objective: Objective, theta: Vector) -> None:
     """Raises a ValueError, with the causes and their replacements, unless the loss is holomorphic near theta."""
     if objective.vouched_holomorphic:
         return
-    few = objective.first(min(_SAMPLES, objective.chunk or _SAMPLES))  # in one piece
     near = _off_the_real_axis(theta)
     try:
-        found = _compiled_evaluations(few, near)
+        found = _compiled_evaluations(objective, near)
     except jax.errors.ConcretizationTypeError:  # a loop that is evaluated turn by turn
-        found = _evaluations(few, near)
+        found = _evaluations(objective, near)
     if not np.all(np.isfinite(found.by_jax)):
         raise ValueError("The loss must be finite near theta off the real axis, where it is checked; it is not.")
     tolerance = float(jnp.finfo(near.dtype).eps) ** 0.5
@@ -81,9 +80,10 @@ class _Evaluations(NamedTuple):
 
 
 def _evaluations(objective: Objective, at: Vector) -> _Evaluations:
+    few = objective.first(min(_SAMPLES, objective.chunk or _SAMPLES))  # in one piece
     try:
-        jaxpr = jax.make_jaxpr(objective.value)(at)
-        value, by_jax = _derivatives(objective.value, at)
+        jaxpr = jax.make_jaxpr(few.value)(at)
+        value, by_jax = _derivatives(few.value, at)
     except (TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).strip().removesuffix(".")
         raise ValueError(f"The loss can't be differentiated at complex parameters: {reason}. {_ADVICE}") from error

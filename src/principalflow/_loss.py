@@ -21,8 +21,11 @@ _NO_DERIVATIVE = re.compile("differentiat|autodiff|jvp|vjp", re.IGNORECASE)
 
 def check_value(value: Any, dtype: Any) -> None:
     """Raises unless what the loss returns at parameters of `dtype` is a scalar that has a derivative by them."""
-    if getattr(value, "shape", None) != ():
+    shape = getattr(value, "shape", None)
+    if shape is None:
         raise ValueError(f"loss must return a scalar array, got {_checks.shown(value)}.")
+    if shape != ():
+        raise ValueError(f"loss must return one number, such as jnp.mean of the samples' losses, got shape {shape}.")
     kind, name = (
         (jnp.complexfloating, "complex") if jnp.issubdtype(dtype, jnp.complexfloating) else (jnp.floating, "real")
     )

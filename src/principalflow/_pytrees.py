@@ -41,6 +41,27 @@ def floating_as_array(leaf: Any) -> Any:
     return _checks.array_of_numbers("params", leaf) if is_floating else leaf
 
 
+def is_flat(value: Any, params: PyTree) -> bool:
+    """Whether `value` is one array or a list of numbers, but not of the shape that the parameters have."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return shape != getattr(params, "shape", None)
+    leaves, structure = jax.tree.flatten(value)
+    is_list = isinstance(value, list | tuple) and all(np.ndim(leaf) == 0 for leaf in leaves)
+    return not leaves or is_list or jax.tree_util.treedef_is_leaf(structure)
+
+
+def flattened(name: str, value: PyTree, params: PyTree) -> Inexact[Array, " D"]:
+    """Returns numbers of the parameters' structure as one vector; a ValueError has the path that differs."""
+    given, wanted = _floating(value), _floating(params)
+    for path in [*wanted, *given]:
+        needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
+        if needed != got:
+            where = path or "the root"
+            raise ValueError(f"{name} must have the objective's structure: at {where} it has {needed}, got {got}.")
+    return jnp.concatenate([jnp.ravel(_checks.inexact(name, given[path])) for path in wanted])
+
+
 def entries(tree: PyTree, select: Callable[[str], bool]) -> NDArray:
     """Returns the positions, in the flat form of a tree, of the leaves whose path `select` is true for, or raises."""
     _checks.function("select", select, "path")
@@ -105,6 +126,13 @@ def positions(index: Any, samples: int) -> Any:
         needed = f"a vector of one or more whole numbers from 0 to {samples - 1}"
         raise ValueError(f"index must be {needed}, got {_checks.shown(index)}.")
     return array
+
+
+def _floating(params: PyTree) -> dict[str, Any]:
+    """Returns the leaves that are parameters by their paths."""
+    arrays = jax.tree.map(floating_as_array, params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(arrays, eqx.is_inexact_array))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def _kind(array: Array) -> Any:

@@ -48,7 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         with _plain_warnings(name):
-            return _COMMANDS[name](arguments[1:])
+            code = _COMMANDS[name](arguments[1:])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, runs.RunError, OSError, ImportError) as error:
         print(f"principalflow {name}: {error}", file=sys.stderr)
         return 2
@@ -99,7 +104,7 @@ def run_experiments(arguments: list[str]) -> int:
     """Run the paper's experiments, draw their figures and check their claims."""
 
     def command(
-        ids: Positional[tuple[str, ...]] = (),
+        ids: Annotated[Positional[tuple[str, ...]], tyro.conf.arg(metavar="[ID ...]")] = (),
         profile: reproduce.Profile = "quick",
         out: Path = Path("results"),
         seed: int | None = None,
@@ -111,11 +116,11 @@ def run_experiments(arguments: list[str]) -> int:
     ) -> int:
         """Run the paper's experiments, draw their figures, check their claims and write a report.
 
-        What is there already is not run again. The exit code is 1 if an experiment failed; a claim that doesn't hold
-        is a result and no failure.
+        An experiment that has a result is not run again. The exit code is 1 if an experiment failed; a claim that
+        doesn't hold is a result and no failure.
 
         Args:
-            ids: Which experiments; all of them if none is named.
+            ids: The experiments to run, by their ids in --list; all of them if none is named.
             profile: quick (minutes, embedded data), cpu (real data, narrower networks) or paper (for accelerators).
             out: The folder for figures, tables, claims.json and report.html.
             seed: Replaces the seed of experiments that have one.
@@ -188,7 +193,7 @@ def fetch(arguments: list[str]) -> int:
     """Download data sets and check them, or list them."""
 
     def command(names: Positional[tuple[str, ...]] = ()) -> int:
-        """Download data sets and check them; without a name, list those that there are.
+        """Download data sets and check them; without a name, list those you can name.
 
         They go to the user's cache, unless the folder PRINCIPALFLOW_DATA has them.
 

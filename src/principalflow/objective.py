@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Inexact, Int, PyTree
 
@@ -14,11 +13,14 @@ from principalflow import _checks, _derivatives, _loss, _pytrees
 from principalflow._compiled import Programs, hashable
 from principalflow._derivatives import Block, Vector
 
-__all__ = ["Objective", "as_objective", "checked_theta", "flattened"]
+__all__ = ["Objective", "as_objective", "checked_theta"]
 
 
 class Objective(eqx.Module):
-    r"""A loss $E(\theta)$ and its derivatives at flat parameters.
+    r"""A loss $E(\theta)$ and its derivatives.
+
+    Its methods take $\theta$ flat, as a vector like `objective.theta`, or with the structure of `params`; derivatives
+    are flat.
 
     Without data, `loss(params)` is the loss. With data, `loss(params, batch)` is the mean over the
     samples of `batch`, and everything here is the exact mean over all samples: chunks are weighted
@@ -93,6 +95,10 @@ class Objective(eqx.Module):
         # Python's own bound methods, since `jax.jit(objective.gradient)` needs a hash: equinox's are trees of arrays.
         return object.__getattribute__(self, name)
 
+    def __repr__(self) -> str:
+        samples = "" if self.samples is None else f", {self.samples} samples"
+        return f"<Objective: {self.theta.size} parameters of {self.theta.dtype}{samples}>"
+
     def unravel(self, theta: _checks.Numbers) -> PyTree:
         """Returns the pytree of parameters that `theta` is the flat form of.
 
@@ -145,20 +151,23 @@ class Objective(eqx.Module):
             samples = _checks.whole("samples", samples, least=1, most=None)
         return self._with(jax.tree.map(lambda leaf: leaf[:samples], self._data))
 
-    def value(self, theta: _checks.Numbers) -> Inexact[Array, ""]:
+    def value(self, theta: _checks.Numbers | PyTree) -> Inexact[Array, ""]:
         """Returns the loss $E$ at `theta`.
 
         Raises:
-            ValueError: For a `theta` that isn't a vector of `len(objective.theta)` numbers; the same below.
+            ValueError: For a `theta` that is neither a vector of `len(objective.theta)` numbers nor has the structure
+                of the parameters; the same below.
 
         Example:
             >>> import principalflow as pf
             >>> pf.functions.banana().value([1.0, 2.0])
             Array(100., dtype=float64)
+            >>> pf.Objective(lambda params: params["w"] ** 2, {"w": 1.0}).value({"w": 3.0})
+            Array(9., dtype=float64)
         """
         return _derivatives.value(self, self.flat("theta", theta))
 
-    def gradient(self, theta: _checks.Numbers) -> Vector:
+    def gradient(self, theta: _checks.Numbers | PyTree) -> Vector:
         r"""Returns the gradient $g = \nabla E$ at `theta`.
 
         Example:
@@ -168,13 +177,13 @@ class Objective(eqx.Module):
         """
         return self.value_and_gradient(theta)[1]
 
-    def value_and_gradient(self, theta: _checks.Numbers) -> tuple[Inexact[Array, ""], Vector]:
+    def value_and_gradient(self, theta: _checks.Numbers | PyTree) -> tuple[Inexact[Array, ""], Vector]:
         """Returns the loss and its gradient at `theta`, for the price of the gradient."""
         theta = self.flat("theta", theta)
         with _loss.needs("loss", "a gradient"):
             return _derivatives.value_and_gradient(self, theta)
 
-    def hvp(self, theta: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
+    def hvp(self, theta: _checks.Numbers | PyTree, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the Hessian product $\nabla^2 E\, v$ at `theta`, by forward over reverse mode.
 
         Args:
@@ -192,7 +201,7 @@ class Objective(eqx.Module):
         with _loss.needs("loss", _loss.PRODUCTS):
             return _derivatives.hvp(self, theta, v)
 
-    def hessian(self, theta: _checks.Numbers) -> Inexact[Array, "D D"]:
+    def hessian(self, theta: _checks.Numbers | PyTree) -> Inexact[Array, "D D"]:
         r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D.
 
         Raises:
@@ -210,7 +219,7 @@ class Objective(eqx.Module):
         with _loss.needs("loss", _loss.PRODUCTS):
             return _derivatives.hessian(self, theta)
 
-    def third(self, theta: _checks.Numbers, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
+    def third(self, theta: _checks.Numbers | PyTree, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
 
         With $u = v = g$ it is the paper's $\nabla E^T (\nabla^3 E) \nabla E$ (section 3), whole:
@@ -235,7 +244,7 @@ class Objective(eqx.Module):
         with _loss.needs("loss", "third derivatives, which are taken in forward mode of the gradient"):
             return _derivatives.third(self, theta, u, v)
 
-    def linearize(self, theta: _checks.Numbers) -> tuple[Vector, Callable[[Vector], Vector]]:
+    def linearize(self, theta: _checks.Numbers | PyTree) -> tuple[Vector, Callable[[Vector], Vector]]:
         """Returns the gradient at `theta` and the function `v -> Hessian v` there.
 
         Where all samples are evaluated at once the products share one forward and backward pass,
@@ -304,8 +313,12 @@ class Objective(eqx.Module):
             _pytrees.refuse_chunks(self._rest)
         return other
 
-    def flat(self, name: str, theta: _checks.Numbers) -> Vector:
-        """Returns `theta` as an array, or raises a ValueError that names it if it can't be one."""
+    def flat(self, name: str, theta: _checks.Numbers | PyTree) -> Vector:
+        """Returns `theta`, flat or with the structure of the parameters, as a vector; a ValueError has its `name`."""
+        if getattr(theta, "shape", None) != self.theta.shape:
+            params = self.unravel(self.theta)
+            if not _pytrees.is_flat(theta, params):
+                return _pytrees.flattened(name, theta, params)
         hint = "objective.theta is the flat form of the parameters that the objective was made with."
         try:
             array = _checks.inexact(name, theta, self.theta.dtype)
@@ -364,36 +377,8 @@ def checked_theta(objective: Objective, theta: _checks.Numbers | PyTree, *, half
     refused too.
     """
     objective = as_objective(objective)
-    theta = objective.flat("theta", theta) if _is_flat(objective, theta) else flattened(objective, "theta", theta)
+    theta = objective.flat("theta", theta)
     if not half:
         _checks.single_or_double("theta", theta)
     _checks.finite("theta", theta)
     return theta
-
-
-def flattened(objective: Objective, name: str, params: PyTree) -> Vector:
-    """Returns parameters of the objective's structure as one vector; a ValueError has the path that differs."""
-    given, wanted = _floating(params), _floating(objective.unravel(objective.theta))
-    for path in [*wanted, *given]:
-        needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
-        if needed != got:
-            where = path or "the root"
-            raise ValueError(f"{name} must have the objective's structure: at {where} it has {needed}, got {got}.")
-    return jnp.concatenate([jnp.ravel(_checks.inexact(name, given[path])) for path in wanted])
-
-
-def _is_flat(objective: Objective, theta: Any) -> bool:
-    """Whether `theta` is one array or a list of numbers, but not of the shape that the objective's parameters have."""
-    shape = getattr(theta, "shape", None)
-    if shape is not None:
-        return shape == objective.theta.shape or shape != getattr(objective.unravel(objective.theta), "shape", None)
-    leaves, structure = jax.tree.flatten(theta)
-    is_list = isinstance(theta, list | tuple) and all(np.ndim(leaf) == 0 for leaf in leaves)
-    return not leaves or is_list or jax.tree_util.treedef_is_leaf(structure)
-
-
-def _floating(params: PyTree) -> dict[str, Any]:
-    """Returns the leaves that are parameters by their paths."""
-    arrays = jax.tree.map(_pytrees.floating_as_array, params)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(arrays, eqx.is_inexact_array))
-    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}

@@ -197,6 +197,25 @@ def test_an_interruption_keeps_what_was_reached():
     assert 1 < len(solution.thetas) < 10
 
 
+def test_a_solve_that_stops_early_can_go_on_from_where_it_was():
+    objective, theta = banana()
+    flow = pf.flows.NegativeGradient()
+    first = pf.integrate(flow, objective, theta, 0.01, max_steps=3)
+    assert first.status == "max_steps"
+    second = pf.integrate(flow, objective, first.theta, 0.01 - first.time)
+    whole = pf.integrate(flow, objective, theta, 0.01)
+    assert whole.time == 0.01
+    assert jnp.array_equal(whole.theta, whole.thetas[-1])
+    np.testing.assert_allclose(second.theta, whole.theta, rtol=1e-5)
+
+
+def test_a_solution_shows_how_it_ended_and_no_arrays():
+    objective, theta = banana()
+    shown = repr(pf.integrate(pf.flows.NegativeGradient(), objective, theta, 0.01))
+    assert "completed" in shown
+    assert "rray" not in shown
+
+
 @pytest.mark.parametrize("solver", ["tsit5", "dopri8"])
 def test_a_state_may_be_any_tree_of_arrays(solver):
     class Oscillation(pf.flows.Flow):

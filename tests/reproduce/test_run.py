@@ -21,7 +21,7 @@ def run_all(out, ids=("counting",), **options):
 
 
 def test_an_unknown_id_lists_the_valid_ones_with_a_guess():
-    with pytest.raises(ValueError, match=r"id must be one of .*'banana'.* got 'bananas'. Did you mean 'banana'\?"):
+    with pytest.raises(ValueError, match=r"id must be an experiment's, got 'bananas'. Did you mean 'banana'\?"):
         reproduce.run("bananas")
 
 

@@ -36,6 +36,8 @@ class Solution:
     Attributes:
         times: The times that were asked for and reached.
         thetas: The parameters at each of them; finite, complex for complex flows.
+        time: How far it got.
+        theta: The parameters there, to go on from.
         evaluations: Evaluations of the vector field.
         products: Hessian products that these took.
         cost: The price of all of it, in gradients at real parameters, as `Field.cost` counts it.
@@ -46,8 +48,10 @@ class Solution:
         message: The status in a sentence, with what to try.
     """
 
-    times: Float[Array, " saves"]
-    thetas: Inexact[Array, "saves D"]
+    times: Float[Array, " saves"] = dataclasses.field(repr=False)
+    thetas: Inexact[Array, "saves D"] = dataclasses.field(repr=False)
+    time: float
+    theta: Inexact[Array, " D"] = dataclasses.field(repr=False)
     evaluations: int
     products: int
     cost: float
@@ -139,6 +143,8 @@ def integrate(
     return Solution(
         jax.device_put(times[:reached]),
         thetas,
+        path.time,
+        jax.device_put(field.parameters(path.last)),
         spent.evaluations,
         spent.products,
         spent.cost,
@@ -242,9 +248,11 @@ class StateField:
 
 
 class StatePath(NamedTuple):
-    """The states that were reached, and how it ended."""
+    """The states that were reached of those asked for, the last of all, and how it ended."""
 
     states: list
+    last: Any
+    time: float
     steps: int
     solver: str
     status: Status
@@ -296,7 +304,7 @@ def _path(field: StateField, followed: Followed, times: np.ndarray, solver: str,
     }[status]
     if status is Status.DIVERGED and not steps:
         message = "diverged: the field at the start is too large to be followed"
-    return StatePath(followed.states, steps, solver, status, message)
+    return StatePath(followed.states, followed.last, followed.time, steps, solver, status, message)
 
 
 def _runs_away(followed: Followed, time: float) -> bool:

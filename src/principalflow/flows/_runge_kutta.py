@@ -169,7 +169,7 @@ def adaptive(
                 time, state, slope = end if length == end - time else time + length, new, slopes[-1]
                 step = length * factor
                 if not _in_range(xp, state):
-                    return Followed(states, state, slope, time, steps, Status.DIVERGED)
+                    return Followed(states, old, slopes[0], before, steps, Status.DIVERGED)
                 tell(time)
                 passed = [t for t in pending if t < time]
                 if passed:

@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 from principalflow import _checks
 from principalflow.monitor._threshold import Threshold
 from principalflow.monitor._watch import Watch
-from principalflow.objective import Objective, Vector, as_objective, flattened
+from principalflow.objective import Objective, Vector, as_objective
 from principalflow.record import Record, Row
 
 
@@ -102,13 +102,8 @@ class Monitor(Watch):
 
 
 def _flat(objective: Objective, params: PyTree) -> Vector:
-    """Returns parameters of the objective's structure as its flat vector, finite or not."""
-    if getattr(params, "shape", None) == objective.theta.shape:
-        return _in_its_dtype(objective, objective.flat("params", params))
-    return _in_its_dtype(objective, flattened(objective, "params", params))
-
-
-def _in_its_dtype(objective: Objective, theta: Vector) -> Vector:
+    """Returns parameters as the objective's flat vector in its dtype, finite or not."""
+    theta = objective.flat("params", params)
     if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(objective.theta):
         raise ValueError(f"params must be real, as the objective's are, got {theta.dtype}.")
     return theta.astype(objective.theta.dtype)

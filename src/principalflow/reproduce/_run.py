@@ -137,5 +137,9 @@ def clean(out: str | Path, *, say: Callable[[str], None] = print) -> list[Path]:
 
 
 def _known(name: str) -> Experiment:
-    _checks.one_of("id", name, tuple(EXPERIMENTS))
+    if name not in list(EXPERIMENTS):
+        guess = _checks.did_you_mean(str(name), EXPERIMENTS)
+        raise ValueError(
+            f"id must be an experiment's, got {_checks.shown(name)}.{guess} `principalflow reproduce --list` shows all."
+        )
     return EXPERIMENTS[name]
