@@ -59,7 +59,9 @@ def flattened(name: str, value: PyTree, params: PyTree) -> Inexact[Array, " D"]:
         if needed != got:
             where = path or "the root"
             raise ValueError(f"{name} must have the objective's structure: at {where} it has {needed}, got {got}.")
-    return jnp.concatenate([jnp.ravel(_checks.inexact(name, given[path])) for path in wanted])
+    # Their dtype by name, since Python's numbers are arrays whose dtype gives way to others'.
+    arrays = [_checks.inexact(name, given[path]) for path in wanted]
+    return jnp.concatenate([jnp.ravel(jnp.asarray(array, array.dtype)) for array in arrays])
 
 
 def entries(tree: PyTree, select: Callable[[str], bool]) -> NDArray:
