@@ -137,9 +137,7 @@ def clean(out: str | Path, *, say: Callable[[str], None] = print) -> list[Path]:
 
 
 def _known(name: str) -> Experiment:
-    if name not in list(EXPERIMENTS):
-        guess = _checks.did_you_mean(str(name), EXPERIMENTS)
-        raise ValueError(
-            f"id must be an experiment's, got {_checks.shown(name)}.{guess} `principalflow reproduce --list` shows all."
-        )
-    return EXPERIMENTS[name]
+    if name in list(EXPERIMENTS):
+        return EXPERIMENTS[name]
+    hint = f"{_checks.did_you_mean(str(name), EXPERIMENTS)} `principalflow reproduce --list` shows all."
+    raise ValueError(f"id must be an experiment's, got {_checks.shown(name)}.{hint}")

@@ -34,13 +34,14 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         sentence = f"At h = {h} the PF is (1 − h)^(t/h) z(0) throughout: its largest distance from that"
         found.append(Claim.below(sentence, float(np.abs(z - exact).max()), 1e-7))
     below, between, above = (points(paths, "PF")[:, 0] for _, paths in tables["paths"].groupby("h"))
-    steps = config.steps
     return [
         *found,
         Claim.below(f"At h = {config.rates[0]} it stays real: its largest imaginary part", _imaginary(below), 1e-7),
         *(
             Claim.at_least(
-                f"At h = {h} it oscillates: turns of its real part's sign in {steps} steps", _turns(z), steps
+                f"At h = {h} it oscillates: turns of its real part's sign in {config.steps} steps",
+                _turns(z),
+                config.steps,
             )
             for h, z in zip(config.rates[1:], (between, above), strict=True)
         ),
