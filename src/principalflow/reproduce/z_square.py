@@ -34,14 +34,13 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         sentence = f"At h = {h} the PF is (1 − h)^(t/h) z(0) throughout: its largest distance from that"
         found.append(Claim.below(sentence, float(np.abs(z - exact).max()), 1e-7))
     below, between, above = (points(paths, "PF")[:, 0] for _, paths in tables["paths"].groupby("h"))
+    steps = config.steps
     return [
         *found,
-        Claim.below(f"At h = {config.rates[0]} it stays real: its largest imaginary part", _imaginary(below), 1e-7),
+        Claim.below(f"At h = {config.rates[0]} it stays real: its largest imaginary part", abs(below.imag).max(), 1e-7),
         *(
             Claim.at_least(
-                f"At h = {h} it oscillates: turns of its real part's sign in {config.steps} steps",
-                _turns(z),
-                config.steps,
+                f"At h = {h} it oscillates: turns of its real part's sign in {steps} steps", _turns(z), steps
             )
             for h, z in zip(config.rates[1:], (between, above), strict=True)
         ),
@@ -78,10 +77,6 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
         figure.add_scatter(x=descent.real, y=descent.imag, mode="markers", name=f"descent, h = {h}")
     figure.update_layout(xaxis_title="Re z", yaxis_title="Im z", yaxis_scaleanchor="x")
     return {"The flow in the complex plane: real below h = 1, a spiral inwards below 2, outwards above.": figure}
-
-
-def _imaginary(z: np.ndarray) -> float:
-    return float(np.abs(np.imag(z)).max())
 
 
 def _turns(z: np.ndarray) -> int:
