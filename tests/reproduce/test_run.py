@@ -20,7 +20,7 @@ def run_all(out, ids=("counting",), **options):
     return results, " ".join(said)
 
 
-def test_an_unknown_id_lists_the_valid_ones_with_a_guess():
+def test_an_unknown_id_is_refused_with_a_guess():
     with pytest.raises(ValueError, match=r"id must be an experiment's, got 'bananas'. Did you mean 'banana'\?"):
         reproduce.run("bananas")
 

@@ -1,4 +1,4 @@
-"""A network of 321 parameters for two steps, in stable training and at the edge (figure breast_cancer)."""
+"""A network of 321 parameters for two steps, in stable training and at the edge (figure 32)."""
 
 from dataclasses import dataclass
 from typing import Any

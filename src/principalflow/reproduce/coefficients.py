@@ -1,4 +1,4 @@
-"""How strongly each flow follows an eigendirection, over h times its curvature (figure r_plot, table 1)."""
+"""How strongly each flow follows an eigendirection, over h times its curvature (figure 3, table 1)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Why a model of descent needs complex numbers: a real path can't pass a minimum (figure intuition_convex1d)."""
+"""Why a model of descent needs complex numbers: a real path can't pass a minimum (figure 2)."""
 
 from dataclasses import dataclass
 from typing import Any

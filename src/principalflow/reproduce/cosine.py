@@ -1,4 +1,4 @@
-"""A cosine beside a flat valley: what descent and flows do there, as printed and as meant (figure 1d_cosine)."""
+"""A cosine beside a flat valley: what descent and flows do there, as printed and as meant (figure 30)."""
 
 from dataclasses import dataclass
 

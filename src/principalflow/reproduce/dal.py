@@ -1,4 +1,4 @@
-"""DAL against a sweep of fixed rates (figure dal), and against Adam, momentum and optimisers without a rate."""
+"""DAL against a sweep of fixed rates (figure 18), and against Adam, momentum and optimisers without a rate."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""DAL-0.5 against a sweep of fixed rates: training speed and test accuracy (figure l_r_scaling_sqrt)."""
+"""DAL-0.5 against a sweep of fixed rates: training speed and test accuracy (figure 20)."""
 
 from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""DAL with momentum (figures momentum_imagenet and momentum_imagenet_1024)."""
+"""DAL with momentum (figures 23 and 54)."""
 
 from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""DAL with a square loss (figure least_square_loss_dal)."""
+"""DAL with a square loss (figure 45)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A rate for each parameter (figures vgg_lr_scaling_per_parameter and imagenet_lr_scaling_per_parameter)."""
+"""A rate for each parameter (figures 51 and 52)."""
 
 from matplotlib.figure import Figure
 

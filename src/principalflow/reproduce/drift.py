@@ -1,4 +1,4 @@
-"""The norm of Hg tells the drift of a step (figures h_g_drift and h_g_drift_spearman)."""
+"""The norm of Hg tells the drift of a step (figures 16 and 17)."""
 
 from typing import Any
 

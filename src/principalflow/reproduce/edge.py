@@ -1,4 +1,4 @@
-"""λ₀ rises to the edge of stability, and beyond it the loss rises (figure reproduce_edge_of_stability)."""
+"""λ₀ rises to the edge of stability, and beyond it the loss rises (figure 9)."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Where the loss rises, Re sc₀ is large and positive (figures instabilities_short, cifar_peak_commons)."""
+"""Where the loss rises, Re sc₀ is large and positive (figures 12, 37)."""
 
 from dataclasses import replace
 

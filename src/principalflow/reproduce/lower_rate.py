@@ -1,4 +1,4 @@
-"""A lower rate brings stability back, and λ₀ grows again (figure instabilities_change_learning_rate_discrete)."""
+"""A lower rate brings stability back, and λ₀ grows again (figure 35)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The third-order non-principal term is small outside the edge, and larger at it (figure non_principal)."""
+"""The third-order non-principal term is small outside the edge, and larger at it (figure 25)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The gradient along u₀ shrinks below 2/h and grows above it (figure instability_largest_dot_prod)."""
+"""The gradient along u₀ shrinks below 2/h and grows above it (figure 15)."""
 
 import numpy as np
 from matplotlib.figure import Figure

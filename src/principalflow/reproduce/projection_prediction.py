@@ -1,4 +1,4 @@
-"""How well flows predict the gradient along the sharpest direction, one step ahead (figure prediction_grad_u)."""
+"""How well flows predict the gradient along the sharpest direction, one step ahead (figure 8)."""
 
 import numpy as np
 from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""A valley of two parameters: the principal flow is descent itself (figure intuition_quadratic_2d)."""
+"""A valley of two parameters: the principal flow is descent itself (figure 5)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A minimum that is too sharp for the rate is left (figure stability_analysis_nn)."""
+"""A minimum that is too sharp for the rate is left (figure 33)."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""A network of 41 parameters: which flow stays with descent for some steps (figure intuition_nn_function_delta)."""
+"""A network of 41 parameters: which flow stays with descent for some steps (figure 7)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How much of a step's drift the modified flows explain along the training of networks (figure validating_bea)."""
+"""How much of a step's drift the modified flows explain along the training of networks (figure 31)."""
 
 import numpy as np
 import pandas

@@ -1,4 +1,4 @@
-"""The principal flow on the simplest loss, in its three regimes (figure z_square)."""
+"""The principal flow on the simplest loss, in its three regimes (figure 4)."""
 
 from dataclasses import dataclass
 from typing import Any
