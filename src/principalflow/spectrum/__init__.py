@@ -1,6 +1,12 @@
 """The Hessian's spectrum, from Hessian products alone: eigenpairs, density, trace, and functions of it."""
 
-from principalflow.spectrum._block import Eigenpairs, block_eigenpairs, block_eigenpairs_and_product, check_memory
+from principalflow.spectrum._block import (
+    Eigenpairs,
+    basis_memory,
+    block_eigenpairs,
+    block_eigenpairs_and_product,
+    check_memory,
+)
 from principalflow.spectrum._density import Density, Trace, density, trace
 from principalflow.spectrum._eigenpairs import eigenpairs_and_gradient, sharpness, top_eigenpairs
 from principalflow.spectrum._krylov import Applied, apply, krylov
@@ -13,6 +19,7 @@ __all__ = [
     "Trace",
     "Trail",
     "apply",
+    "basis_memory",
     "block_eigenpairs",
     "block_eigenpairs_and_product",
     "check_memory",

@@ -132,10 +132,12 @@ def block_eigenpairs_and_product(
     cover: float | None = None,
     max_products: int = 1000,
     also: Any = None,
+    error: float = 0.0,
 ) -> tuple[Eigenpairs, Any]:
     """Returns what `block_eigenpairs` does, and the operator times the vector `also`.
 
-    That vector joins the basis, so its product serves the eigenpairs too.
+    That vector joins the basis, so its product serves the eigenpairs too. Products may be off, and not symmetric, by a
+    relative `error`.
     """
     k, tol = _checks.whole("k", k, least=1), _checks.tolerance("tol", tol)
     _checks.one_of("which", which, ("largest", "smallest"))
@@ -148,7 +150,7 @@ def block_eigenpairs_and_product(
     max_products = _checks.whole("max_products", max_products, least=k)
     guess = guess.detach() if is_torch_array(guess) else guess
     tol = _checks.resolvable("tol", tol, str(guess.dtype).removeprefix("torch."))
-    request = _Request(k, tol, 1 if which == "largest" else -1, cover, max_products)
+    request = _Request(k, tol, 1 if which == "largest" else -1, cover, max_products, error)
     counted = Counted(product, array_namespace(guess))
     size = guess.shape[0]
     if size < DENSE_SIZE and size <= max_products:
@@ -195,6 +197,7 @@ class _Request:
     sign: int
     cover: float | None
     max_products: int
+    error: float
 
     def is_beyond_cover(self, values: Any) -> Any:
         return self.cover is not None and self.sign * values > self.sign * self.cover
@@ -234,7 +237,7 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
     """
     former, taken, searched, known, fewest = np.zeros(0), 0, False, 0, 0
     while True:
-        values, Y = _eigh(basis.T, request.sign, basis.eps)
+        values, Y = _eigh(basis.T, request.sign, basis.eps, request.error)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), float(np.finfo(float).tiny))
         upwards = (request.sign * values).tolist()
@@ -313,8 +316,36 @@ def _steps_to_improve(values: np.ndarray, other_end: float) -> np.ndarray:
 
 def check_memory(name: str, k: int, vector: Any) -> None:
     """Raises if `name`, k eigenpairs of vectors like this one, asks for more memory than is free."""
-    count, size = 2 * _room(k, _COLD_GUARDS), vector.shape[0]
+    count, size = _vectors(k), vector.shape[0]
     _checks.fits(name, count * size * vector.dtype.itemsize, f"{count} vectors of {size} numbers")
+
+
+def basis_memory(k: int, size: int, *, itemsize: int = 4) -> int:
+    """Returns the bytes that a search for k eigenpairs of an operator of this size takes at the most.
+
+    They are those of the basis, its products, and the vectors that a later search starts from.
+
+    Args:
+        k: How many pairs.
+        size: The number of parameters.
+        itemsize: The bytes of a number: 4 in single precision, 8 in double.
+
+    Raises:
+        ValueError: For a k, size or itemsize below 1.
+
+    Example:
+        >>> import principalflow as pf
+        >>> f"{pf.spectrum.basis_memory(1, 10**9) / 2**30:.0f} GiB"
+        '160 GiB'
+    """
+    k, size = _checks.whole("k", k, least=1), _checks.whole("size", size, least=1, most=None)
+    kept = 3 * (k + _GUARDS) + 1
+    return (_vectors(k) + kept) * size * _checks.whole("itemsize", itemsize, least=1)
+
+
+def _vectors(k: int) -> int:
+    """How many vectors a basis with its products has at the most."""
+    return 2 * _room(k, _COLD_GUARDS)
 
 
 def _room(wanted: int, guards: int) -> int:
@@ -330,16 +361,16 @@ def _dense(product: Counted, guess: Any, request: _Request, also: Any) -> tuple[
     slabs = [product(like(xp, identity[:, i : i + COLUMNS], guess)) for i in range(0, size, COLUMNS)]
     H = xp.concat(slabs, axis=1)
     matrix = to_numpy(H)
-    values, vectors = _eigh(matrix, request.sign, float(xp.finfo(guess.dtype).eps))
+    values, vectors = _eigh(matrix, request.sign, float(xp.finfo(guess.dtype).eps), request.error)
     residuals = np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
     converged = bool(np.all(residuals <= request.tol * np.max(np.abs(values))))
     return _Ritz(values, like(xp, vectors, guess), residuals, converged), None if also is None else H @ also
 
 
-def _eigh(T: np.ndarray, sign: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
+def _eigh(T: np.ndarray, sign: int, eps: float, error: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns the eigenpairs of a matrix that must be symmetric to rounding, the wanted end first."""
     asymmetry, scale = np.max(np.abs(T - T.T)), np.max(np.abs(T))
-    if asymmetry > 10 * eps**0.5 * scale:
+    if asymmetry > (10 * eps**0.5 + error) * scale:
         raise ValueError(f"product must be symmetric, but u.Hv and v.Hu differ by {asymmetry:.1e} (of {scale:.1e}).")
     values, vectors = np.linalg.eigh((T + T.T) / 2)
     order = np.argsort(-sign * values)

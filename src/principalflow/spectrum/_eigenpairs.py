@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Inexact
+from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
@@ -25,6 +25,9 @@ def top_eigenpairs(
     cover: float | None = None,
     select: Select | None = None,
     max_products: int = 1000,
+    preconditioner: _checks.Numbers | PyTree | None = None,
+    decay: _checks.Numbers | PyTree = 0.0,
+    on_host: bool = False,
 ) -> Eigenpairs:
     r"""Returns the Hessian's largest (or smallest) eigenpairs $(\lambda_i, u_i)$ at `theta`, each with its residual.
 
@@ -33,6 +36,10 @@ def top_eigenpairs(
 
     A residual $\|Hu - \lambda u\|$ proves that an eigenvalue lies within it of $\lambda$. That none further out was
     overlooked is made likely by guards and a random probe, not proved: no method can from a few products.
+
+    With a preconditioner P the eigenpairs are those of $P^{-1/2} (H + W) P^{-1/2}$, whose largest decides on the
+    stability of $\theta \leftarrow \theta - h P^{-1} g$ (Cohen et al. 2022). Its vectors are orthonormal in
+    the coordinates $P^{1/2} \theta$.
 
     Args:
         objective: The loss.
@@ -47,6 +54,11 @@ def top_eigenpairs(
         select: If given, a function of a leaf's path in the parameters, like `"['layers'][0]['weight']"`: the Hessian
             is the diagonal block of the leaves for which it is true, and the vectors are zero elsewhere.
         max_products: Give up, unconverged, once this many are spent.
+        preconditioner: P, diagonal: a flat vector or a tree like the parameters, of numbers above 0, infinite where a
+            parameter rests; None for the identity. It may change from one call to the next.
+        decay: W, L2 weight decay that the loss lacks: a number, or one for each parameter in the form of P.
+        on_host: Whether the vectors of the search are kept in the machine's memory, where JAX's device has little; on
+            CPUs they always are. `basis_memory` says how much they take.
 
     Returns:
         The `Eigenpairs`: `values`, `vectors`, `residuals`, `products`, `converged`, `method`. Below 500 parameters all
@@ -55,7 +67,8 @@ def top_eigenpairs(
     Raises:
         ValueError: For a k that isn't in 1 to D or asks for more memory than is free, a tol not between 0 and 1, a
             guess of the wrong shape or with dependent columns, a theta that isn't real and finite, a select that
-            selects nothing, or a Hessian that isn't finite or, by a loss with wrong derivatives of its own, not
+            selects nothing, a preconditioner that isn't positive or doesn't fit the parameters, a decay that isn't
+            finite or doesn't fit, or a Hessian that isn't finite or, by a loss with wrong derivatives of its own, not
             symmetric.
 
     Example:
@@ -65,10 +78,12 @@ def top_eigenpairs(
         >>> eig = pf.spectrum.top_eigenpairs(bowl, bowl.theta, k=2)
         >>> eig.values, eig.method
         (array([5., 4.]), 'dense')
+        >>> pf.spectrum.top_eigenpairs(bowl, bowl.theta, k=2, preconditioner=[1.0, 0.5, 1.0, 1.0, jnp.inf]).values
+        array([4., 4.])
     """
-    return _solved(
-        Hessian(objective, theta, select), k, guess, tol, which=which, cover=cover, max_products=max_products
-    )[0]
+    hessian = Hessian(objective, theta, select, preconditioner, decay)
+    options = dict(which=which, cover=cover, max_products=max_products)
+    return _solved(hessian, k, guess, tol, on_host, **options)[0]
 
 
 def eigenpairs_and_gradient(
@@ -78,10 +93,15 @@ def eigenpairs_and_gradient(
     *,
     guess: Eigenpairs | Inexact[Array, "D m"] | None = None,
     tol: float = 1e-3,
+    preconditioner: _checks.Numbers | PyTree | None = None,
+    decay: _checks.Numbers | PyTree = 0.0,
+    on_host: bool = False,
 ) -> tuple[Eigenpairs, Vector, Vector]:
-    """Returns the largest eigenpairs, the gradient g and the product Hg, which share their passes over the data.
+    r"""Returns the largest eigenpairs, the gradient g and the product Hg, which share their passes over the data.
 
     The gradient joins the basis in which the eigenpairs are sought, so its product costs nothing beyond them.
+    With a preconditioner P and decay W all three are those of the coordinates $P^{1/2} \theta$: the gradient is
+    $P^{-1/2} (g + W \theta)$, and its product that with $P^{-1/2} (H + W) P^{-1/2}$.
 
     Args:
         objective: The loss.
@@ -89,6 +109,9 @@ def eigenpairs_and_gradient(
         k: How many pairs.
         guess: As for `top_eigenpairs`.
         tol: As for `top_eigenpairs`.
+        preconditioner: As for `top_eigenpairs`.
+        decay: As for `top_eigenpairs`.
+        on_host: As for `top_eigenpairs`.
 
     Returns:
         The `Eigenpairs`, g and Hg.
@@ -103,9 +126,9 @@ def eigenpairs_and_gradient(
         >>> eig.values, gradient, product
         (array([3.]), Array([3., 1.], dtype=float64), Array([9., 1.], dtype=float64))
     """
-    hessian = Hessian(objective, theta)
+    hessian = Hessian(objective, theta, None, preconditioner, decay)
     _checks.finite("the gradient at theta", hessian.gradient)
-    eigenpairs, product = _solved(hessian, k, guess, tol, also=hessian.gradient)
+    eigenpairs, product = _solved(hessian, k, guess, tol, on_host, also=hessian.gradient)
     return eigenpairs, hessian.gradient, product
 
 
@@ -145,12 +168,12 @@ def sharpness(objective: Objective, thetas: Iterable[_checks.Numbers], *, tol: f
 
 
 def _solved(
-    hessian: Hessian, k: int, guess: Any, tol: float, also: Any = None, **options: Any
+    hessian: Hessian, k: int, guess: Any, tol: float, on_host: bool, also: Any = None, **options: Any
 ) -> tuple[Eigenpairs, Any]:
     """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
     start = _start(hessian, k, guess)
     product = hessian
-    if hessian.on_cpu:
+    if _checks.flag("on_host", on_host) or hessian.on_cpu:
         # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations.
         start, also = _mapped(start, np.asarray), None if also is None else np.asarray(also)
         # One column after another takes less time than all at once, and compiles once for blocks of all sizes.

@@ -1,4 +1,4 @@
-"""The Hessian of an objective, or of a part of its parameters, as an operator on vectors and blocks."""
+"""The Hessian of an objective, all of it or of some parameters, plain or in an optimiser's metric, as an operator."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Inexact, Int
+from jaxtyping import Array, Inexact, Int, PyTree
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -18,12 +19,15 @@ Select = Callable[[str], bool]
 
 
 class Hessian(eqx.Module):
-    """The Hessian at `theta`, all of it or its diagonal block for the selected parameters.
+    r"""The Hessian at `theta`, all of it or its diagonal block for the selected parameters.
+
+    With a diagonal preconditioner P and L2 weight decay W it is $P^{-1/2} (H + W) P^{-1/2}$, the Hessian of the loss
+    $E + \theta^T W \theta/2$ in the coordinates $P^{1/2} \theta$.
 
     All products share one forward and backward pass, unless the data are taken in chunks.
 
     Attributes:
-        gradient: The whole gradient at `theta`, a by-product.
+        gradient: The whole gradient at `theta`, a by-product; with P and W it is that of these coordinates too.
     """
 
     objective: Objective
@@ -31,16 +35,31 @@ class Hessian(eqx.Module):
     gradient: Vector
     _product: Callable | None
     _index: Int[Array, " d"] | None
+    _scale: Vector | None
+    _decay: Vector | None
 
-    def __init__(self, objective: Objective, theta: _checks.Numbers, select: Select | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        theta: _checks.Numbers,
+        select: Select | None = None,
+        preconditioner: _checks.Numbers | PyTree | None = None,
+        decay: _checks.Numbers | PyTree = 0.0,
+    ):
         self.objective, self.theta = objective, checked_theta(objective, theta, half=False)
         if jnp.iscomplexobj(self.theta):
             raise ValueError("theta must be real: at complex parameters the Hessian is not Hermitian.")
         self._index = None if select is None else objective.entries(select)
+        self._scale = None if preconditioner is None else _scale_of(objective, self.theta, preconditioner)
+        self._decay = _decay_of(objective, self.theta, decay)
         if objective.in_chunks:
             self.gradient, self._product = objective.gradient(self.theta), None
         else:
             self.gradient, self._product = _linearize(objective, self.theta)
+        if self._decay is not None:
+            self.gradient = self.gradient + self._decay * self.theta
+        if self._scale is not None:
+            self.gradient = self._scale * self.gradient
 
     @property
     def size(self) -> int:
@@ -71,6 +90,12 @@ class Hessian(eqx.Module):
         return jnp.zeros((self.theta.size, *rows.shape[1:]), rows.dtype).at[self._index].set(rows)
 
     def _times(self, v: Vector | Block) -> Vector | Block:
+        w = v if self._scale is None else _rowwise(self._scale, v)
+        product = self._plain_times(w)
+        product = product if self._decay is None else product + _rowwise(self._decay, w)
+        return product if self._scale is None else _rowwise(self._scale, product)
+
+    def _plain_times(self, v: Vector | Block) -> Vector | Block:
         if self._product is None:
             return self.objective.hvp(self.theta, v)
         if v.ndim == 1:
@@ -96,3 +121,31 @@ def _dense(hessian: Hessian) -> Inexact[Array, "d d"]:
 @compiled
 def _linearize(objective: Objective, theta: Vector) -> tuple[Vector, Callable]:
     return objective.linearize(theta)
+
+
+def _scale_of(objective: Objective, theta: Vector, preconditioner: Any) -> Vector:
+    """Returns P^-1/2, zero where P is infinite, or raises."""
+    P = objective.flat("preconditioner", preconditioner)
+    if jnp.iscomplexobj(P):
+        raise ValueError(f"preconditioner must be real, got dtype {P.dtype}.")
+    scale = (1 / jnp.sqrt(P)).astype(theta.dtype)
+    if bad := int(jnp.sum(~jnp.isfinite(scale))):
+        needed = "numbers above 0, infinite where a parameter rests"
+        raise ValueError(f"preconditioner must hold {needed}, but {bad} of its {P.size} entries are not.")
+    return scale
+
+
+def _decay_of(objective: Objective, theta: Vector, decay: Any) -> Vector | None:
+    """Returns the decay of each parameter, or None where there is none, or raises."""
+    if isinstance(decay, int | float) and not isinstance(decay, bool) and decay == 0:
+        return None
+    is_number = hasattr(decay, "__float__") and not np.ndim(decay)
+    W = jnp.full_like(theta, _checks.real("decay", decay)) if is_number else objective.flat("decay", decay)
+    if jnp.iscomplexobj(W):
+        raise ValueError(f"decay must be real, got dtype {W.dtype}.")
+    _checks.finite("decay", W)
+    return W.astype(theta.dtype)
+
+
+def _rowwise(factors: Vector, v: Vector | Block) -> Vector | Block:
+    return factors * v if v.ndim == 1 else factors[:, None] * v
