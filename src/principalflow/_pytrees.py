@@ -53,7 +53,9 @@ def is_flat(value: Any, params: PyTree) -> bool:
 
 def flattened(name: str, value: PyTree, params: PyTree) -> Inexact[Array, " D"]:
     """Returns numbers of the parameters' structure as one vector; a ValueError has the path that differs."""
-    given, wanted = _floating(value), _floating(params)
+    with _checks.renamed(params=name):
+        given = _floating(value)
+    wanted = _floating(params)
     for path in [*wanted, *given]:
         needed, got = (f"shape {leaves[path].shape}" if path in leaves else "nothing" for leaves in (wanted, given))
         if needed != got:

@@ -1,43 +1,87 @@
 """Where an optimiser's edge of stability is: the metric in which it sees curvature, and how much of it it bears."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-Regime = Literal["real stable", "complex stable", "unstable"]
+Regime = Literal["real stable", "complex stable", "unstable", "unknown"]
+
+# Where momentum is asked whether it escapes by a flip of the sign.
+_UPPER_CIRCLE = np.exp(1j * np.linspace(1e-3, np.pi - 1e-3, 400))
+# The roots of a polynomial are known so well.
+_ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Filter:
     r"""What momentum makes of the gradients: $Q(z) = N(1/z)/D(1/z)$, coefficients from the constant one on.
 
     `Filter()` passes gradients on as they are.
+
+    Attributes:
+        numerator: N.
+        denominator: D.
+        formula: 1/Q(-1) as what stands above and below the line.
+        words: The symbols in the formula, with their values.
     """
 
     numerator: tuple[float, ...] = (1.0,)
     denominator: tuple[float, ...] = (1.0,)
+    formula: tuple[str, str] = field(default=("", ""), compare=False)
+    words: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of_average(
+        cls, decay: float, passed: float, kept: float, direct: float, formula: tuple[str, str], words: tuple[str, ...]
+    ) -> "Filter":
+        """Returns that of v <- b v + p g, where the update is k v + d g."""
+        numerator = (kept * passed + direct, -direct * decay)
+        return cls(numerator=numerator, denominator=(1.0, -decay), formula=formula, words=words)
 
     @classmethod
     def heavy_ball(cls, momentum: float, *, dampening: float = 0.0, nesterov: bool = False) -> "Filter":
         """Returns that of v <- m v + (1 - d) g; the update is v, or with Nesterov's momentum g + m v."""
-        passed = 1 - dampening
-        numerator = (1 + momentum * passed, -momentum) if nesterov else (passed,)
-        return cls(numerator, (1.0, -momentum))
+        words = (f"{'Nesterov momentum' if nesterov else 'momentum'} m = {momentum:g}",)
+        below = "(1+2m)" if nesterov else ""
+        if dampening:
+            words, below = (*words, f"dampening d = {dampening:g}"), "(1+2m-dm)" if nesterov else "(1-d)"
+        kept, direct = (momentum, 1.0) if nesterov else (1.0, 0.0)
+        return cls.of_average(momentum, 1 - dampening, kept, direct, ("(1+m)", below), words)
 
     @classmethod
     def average(cls, decay: float, *, nesterov: bool = False) -> "Filter":
         """Returns that of m <- b m + (1 - b) g, as in Adam; with Nesterov's momentum, b m + (1 - b) g as in NAdam."""
-        passed = 1 - decay
-        numerator = (passed * (1 + decay), -passed * decay) if nesterov else (passed,)
-        return cls(numerator, (1.0, -decay))
+        formula = ("(1+b1)", "(1-b1)(1+2b1)" if nesterov else "(1-b1)")
+        kept, direct = (decay, 1 - decay) if nesterov else (1.0, 0.0)
+        return cls.of_average(decay, 1 - decay, kept, direct, formula, (f"b1 = {decay:g}",))
 
     @property
     def alternating_gain(self) -> float:
         """Q(-1): what becomes of a gradient whose sign flips at every step."""
-        above, below = (sum(c * (-1) ** i for i, c in enumerate(row)) for row in (self.numerator, self.denominator))
+        return float(np.real(self(-1.0)))
+
+    def __call__(self, z: Any) -> Any:
+        """Returns Q(z)."""
+        above, below = (sum(c / z**i for i, c in enumerate(row)) for row in (self.numerator, self.denominator))
         return above / below
+
+    @property
+    def steady_gain(self) -> float:
+        """Q(1): what becomes of a gradient that stays."""
+        return float(np.real(self(1.0)))
+
+    def then(self, other: "Filter") -> "Filter":
+        """Returns this filter followed by another."""
+        numerator, denominator = (
+            tuple(np.convolve(a, b).tolist())
+            for a, b in ((self.numerator, other.numerator), (self.denominator, other.denominator))
+        )
+        both = self.formula != ("", "") and other.formula != ("", "")
+        formula = ("", "Q(-1)") if both else (self.formula[0] + other.formula[0], self.formula[1] + other.formula[1])
+        words = self.words + other.words
+        return Filter(numerator=numerator, denominator=denominator, formula=formula, words=words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +101,34 @@ class Part:
     @property
     def threshold(self) -> float:
         r"""The largest stable curvature in the metric P, where the multiplier z = -1: $(2 - hw)/(h\,Q(-1))$."""
-        return (2 - self.learning_rate * self.weight_decay) / (self.learning_rate * self.filter.alternating_gain)
+        moved = self.learning_rate * self.filter.alternating_gain
+        return (2 - self.learning_rate * self.weight_decay) / moved if moved else math.inf
+
+    @property
+    def formula(self) -> str:
+        """The threshold as a formula in h."""
+        two, (above, below) = "(2-hw)" if self.weight_decay else "2", self.filter.formula
+        return f"{two}{above}/({below}h)" if below else f"{two}{above}/h"
+
+    @property
+    def leaves_by_flipping(self) -> bool:
+        r"""Whether z = -1 is where it becomes unstable first, alone or together with other parts of which this is true.
+
+        That is so if $(z - 1 + hw)/Q(z)$ has a positive imaginary part on the upper half of the unit circle. For a
+        multiplier z there would need $\sum_i |v_i|^2 P_i (z - 1 + h_i w_i)/(h_i Q_i(z)) = -v^* H v$ with a vector v of
+        parameters, and the right side is real.
+        """
+        z = _UPPER_CIRCLE
+        return bool(np.all(np.imag((z - 1 + self.learning_rate * self.weight_decay) / self.filter(z)) > 0))
+
+    @property
+    def small_batch_threshold(self) -> float:
+        r"""The same for the batch sharpness of small batches, $(2 - hw)/(h\,Q(1))$: $2(1-m)/h$ for heavy ball.
+
+        Their noise has no sign to flip (Andreyev and Beneventano, arXiv 2412.20553 and 2604.14108); without momentum it
+        is the same number.
+        """
+        return (2 - self.learning_rate * self.weight_decay) / (self.learning_rate * self.filter.steady_gain)
 
     def multipliers(self, curvature: float) -> np.ndarray:
         """Returns what a step multiplies a direction by, one number for each of the optimiser's memories of it.
@@ -84,8 +155,10 @@ class Edge:
         why: What the threshold is that of, to follow the formula in a sentence; empty for plain descent.
         preconditioner: P, a flat vector like the parameters, infinite where they rest; None for the identity.
         decay: W, L2 weight decay that isn't in the loss: a number, or a flat vector.
-        second_moment: Adam's average of squared gradients, corrected for its start, flat; None where there is none.
+        second_moment: The average of squared gradients that P comes from, corrected for its start, flat, infinite where
+            there is none; None where there is none at all.
         unknown: Why no threshold is known, in a sentence; empty where one is.
+        starting: Whether it is unknown only until the first step.
     """
 
     optimizer: str
@@ -96,6 +169,7 @@ class Edge:
     decay: Any = field(default=0.0, repr=False)
     second_moment: Any = field(default=None, repr=False)
     unknown: str = ""
+    starting: bool = False
 
     @classmethod
     def of_descent(cls, learning_rate: float, *, momentum: float = 0.0) -> "Edge":
@@ -104,12 +178,38 @@ class Edge:
         if not momentum:
             return cls(optimizer="descent", part=part)
         why = f", the threshold with momentum m = {momentum:g},"
-        return cls(optimizer="heavy ball", part=part, formula="2(1+m)/h", why=why)
+        return cls(optimizer="heavy ball", part=part, formula=part.formula, why=why)
+
+    @classmethod
+    def of_unknown(cls, optimizer: str, why: str) -> "Edge":
+        """Returns that of an optimiser whose threshold isn't known, by a sentence; its rate is NaN."""
+        return cls(optimizer=optimizer, part=Part(learning_rate=math.nan), formula="", unknown=why)
+
+    def moving(self, index: Any, ones: Any) -> "Edge":
+        """Returns the edge where only the parameters at these positions move; `ones` is a vector of all of them."""
+        P = self.preconditioner if self.preconditioner is not None else ones
+        return replace(self, preconditioner=(ones * math.inf).at[index].set(P[index]))
 
     @property
     def learning_rate(self) -> float:
         """The rate h."""
         return self.part.learning_rate
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether a step is made of former gradients, too."""
+        return self.part.filter != Filter()
+
+    @property
+    def has_decay(self) -> bool:
+        """Whether there is L2 weight decay."""
+        return not isinstance(self.decay, float) or self.decay != 0
+
+    @property
+    def metric(self) -> dict[str, Any]:
+        """P and W, as `spectrum.top_eigenpairs` takes them; nothing where both are plain."""
+        plain = self.preconditioner is None and not self.has_decay
+        return {} if plain else dict(preconditioner=self.preconditioner, decay=self.decay)
 
     @property
     def threshold(self) -> float:
@@ -122,8 +222,10 @@ class Edge:
         It is real stable where it decays without a change of sign, complex stable where it decays through such changes,
         as descent does from h lambda = 1 to 2, and unstable where it doesn't decay at all.
         """
+        if self.unknown:
+            return "unknown"
         multipliers = self.part.multipliers(curvature)
-        if np.max(np.abs(multipliers)) > 1 and curvature > 0:
+        if np.max(np.abs(multipliers)) > 1 + _ROUNDING and curvature > 0:
             return "unstable"
         turning = np.abs(np.imag(multipliers)) > 0
         return "complex stable" if np.any(turning | (np.real(multipliers) < 0)) else "real stable"
