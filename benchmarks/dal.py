@@ -1,8 +1,9 @@
-"""DAL, the drift-adjusted learning rate: what a step costs, and how it trains beside what people use today.
+"""DAL and CDAT, learning rates from curvature: what a step costs, and how they train beside what people use today.
 
     python benchmarks/dal.py                      tables
     python benchmarks/dal.py --json               the same for programs
-    python benchmarks/dal.py --only comparison    one part
+    python benchmarks/dal.py --only comparison --problems digits mnist
+                                                  one part, and two of its problems
 
 cost: the time of a step over that of plain SGD in the same framework, gradient and update together, in float32.
 Contenders take turns of ten steps, so that every=10 measures once in each; the figure is the median over the rounds of
@@ -11,10 +12,11 @@ which slows exact products most. So everyone is measured twice: with malloc as i
 Only an idle machine gives these figures: beside another busy process PyTorch's spinning threads take ten times as long.
 
 comparison: training of the same networks from the same initial parameters, on all samples at every step and on batches,
-by DAL, by a sweep of SGD's rates, and by optimisers that need no rate or come with one. Nobody is tuned. Losses are of
-all training samples, and of the parameters that a user would evaluate: for Schedule-Free, its averages. A gradient
-counts 1, an exact product 2, a second gradient 1. A run has diverged if a loss isn't finite or the last one is above
-the first; that is a result too.
+by DAL, by CDAT and DAL along other optimisers' updates, by a sweep of SGD's rates, and by optimisers that need no rate
+or come with one. Nobody is tuned, but DAL's recipe and CDAT's defaults (docs/dal.md says on what). Losses are of all
+training samples, and of the parameters that a user would evaluate: for Schedule-Free, its averages. A gradient counts
+1, an exact product 2, a second gradient 1. A run has diverged if a loss isn't finite or the last one is above the
+first; that is a result too.
 
 PRINCIPALFLOW_DATA is the folder with MNIST and CIFAR-10, see _problems.py.
 """
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -48,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--only", choices=["cost", "comparison"], help="one part instead of both")
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS, help="those of the comparison")
     parser.add_argument("--seeds", type=int, default=3, help="how many initialisations the comparison has")
     parser.add_argument("--steps-scale", type=float, default=1.0, help="shortens all runs; the claims need 1")
     parser.add_argument("--costs-here", action="store_true", help=argparse.SUPPRESS)  # what cost() runs as a child
@@ -59,7 +62,7 @@ def main() -> None:
     if options.only != "comparison":
         figures["cost"] = cost(options.steps_scale)
     if options.only != "cost":
-        figures["comparison"], figures["claims"] = comparison(options.seeds, options.steps_scale)
+        figures["comparison"], figures["claims"] = comparison(options.problems, options.seeds, options.steps_scale)
     if options.json:
         print(json.dumps(figures, indent=2, allow_nan=False))
     else:
@@ -248,7 +251,15 @@ CONTENDERS = {
     "DAL, finite difference": Contender(lambda _: pf.dal(curvature="finite_difference"), gradients=2),
     "DAL, recipe": Contender(lambda _: pf.dal(**RECIPE), gradients=3),
     "DAL, recipe, every 10": Contender(lambda _: pf.dal(**RECIPE, every=10), gradients=1.3),
+    "CDAT on SGD": Contender(lambda _: pf.cdat(optax.sgd(1.0), max_learning_rate=5.0), gradients=3),
+    "CDAT on Adam": Contender(lambda _: pf.cdat(), gradients=3),
+    "CDAT on AdamW": Contender(lambda _: pf.cdat(optax.adamw(1.0)), gradients=3),
+    "CDAT on Adam, every 10": Contender(lambda _: pf.cdat(every=10), gradients=1.3),
+    "DAL on Adam": Contender(lambda _: pf.cdat(measure="drift"), gradients=3),
+    "DAL on AdamW": Contender(lambda _: pf.cdat(optax.adamw(1.0), measure="drift"), gradients=3),
+    "DAL on Adam, every 10": Contender(lambda _: pf.cdat(measure="drift", every=10), gradients=1.3),
     "Adam 1e-3": Contender(lambda _: optax.adam(1e-3)),
+    "Adam 1e-2": Contender(lambda _: optax.adam(1e-2)),
     "Polyak": Contender(lambda _: optax.polyak_sgd()),
     "DoG": Contender(lambda _: optax.contrib.dog()),
     "Prodigy": Contender(lambda _: optax.contrib.prodigy()),
@@ -264,6 +275,16 @@ ON_SMALL = {
     "DAL, per parameter": Contender(lambda _: pf.dal(per_parameter=True), gradients=3),
     "DAL, momentum": Contender(lambda _: pf.dal(momentum=0.9, factor=0.5), gradients=3),
     "DAL, momentum, factor 2": Contender(lambda _: pf.dal(momentum=0.9), gradients=3),
+    "CDAT on Adam, scale 1": Contender(lambda _: pf.cdat(scale=1.0), gradients=3),
+    "CDAT on Adam, no average": Contender(lambda _: pf.cdat(average=None), gradients=3),
+    "CDAT on momentum": Contender(lambda _: pf.cdat(optax.sgd(1.0, 0.9), max_learning_rate=5.0), gradients=3),
+    "CDAT on RMSProp": Contender(lambda _: pf.cdat(optax.rmsprop(1.0)), gradients=3),
+    "DAL on RMSProp": Contender(lambda _: pf.cdat(optax.rmsprop(1.0), measure="drift"), gradients=3),
+    "DAL on Adam, average 0.99": Contender(lambda _: pf.cdat(measure="drift", average=0.99), gradients=3),
+    "DAL-0.5 on Adam": Contender(lambda _: pf.cdat(measure="drift", power=0.5), gradients=3),
+    "DAL after Adam in a chain": Contender(
+        lambda _: optax.chain(optax.scale_by_adam(), pf.scale_by_dal(), optax.scale(-1)), gradients=3
+    ),
 }
 
 
@@ -271,20 +292,31 @@ def imported(module: str, name: str, params: Any, **options: Any) -> Any:
     return getattr(importlib.import_module(module), name)(params, **options)
 
 
+def torch_cdat(params: Any, **options: Any) -> Any:
+    import torch  # pyright: ignore
+
+    return imported("principalflow.torch", "CDAT", torch.optim.AdamW(params, lr=1.0, weight_decay=1e-4), **options)
+
+
 torch_dal = partial(imported, "principalflow.torch", "DAL")
 TORCH_CONTENDERS = {
     "PyTorch DAL": TorchContender(torch_dal, gradients=3, backward=False),
     "PyTorch DAL-0.5": TorchContender(partial(torch_dal, power=0.5), gradients=3, backward=False),
     "PyTorch DAL, recipe": TorchContender(partial(torch_dal, **RECIPE), gradients=3, backward=False),
+    "PyTorch CDAT on AdamW": TorchContender(torch_cdat, gradients=3, backward=False),
+    "PyTorch DAL on AdamW": TorchContender(partial(torch_cdat, measure="drift"), gradients=3, backward=False),
     "PyTorch Prodigy": TorchContender(partial(imported, "prodigyopt", "Prodigy")),
     "PyTorch Schedule-Free": TorchContender(partial(imported, "schedulefree", "AdamWScheduleFree")),
     "PyTorch D-Adapt Adam": TorchContender(partial(imported, "dadaptation", "DAdaptAdam")),
 }
 
 
-def comparison(seeds: int, scale: float) -> tuple[dict, list]:
+PROBLEMS = ("digits", "digits, batches of 64", "breast cancer, batches of 16", "mnist", "cifar10")
+
+
+def comparison(names: Sequence[str], seeds: int, scale: float) -> tuple[dict, list]:
     figures, claims = {}, []
-    for problem in problems(scale):
+    for problem in problems(names, scale):
         runs, missing = run_all(problem, range(seeds))
         rows = {name: summary(of_seeds, gradients) for name, (of_seeds, gradients) in runs.items()}
         report(f"{problem.name}, the sweeps")
@@ -299,7 +331,7 @@ def comparison(seeds: int, scale: float) -> tuple[dict, list]:
     return figures, claims
 
 
-def problems(scale: float) -> list[Problem]:
+def problems(names: Sequence[str], scale: float) -> list[Problem]:
     images, classes = load_digits(return_X_y=True)
     digits = parted(np.asarray(images) / 16, classes, 1200)
     table, kinds = load_breast_cancer(return_X_y=True)
@@ -309,13 +341,14 @@ def problems(scale: float) -> list[Problem]:
     def steps(full):
         return max(2, round(full * scale))
 
-    return [
-        Problem("digits", DIGITS_MLP, *digits, steps(500)),
-        Problem("digits, batches of 64", DIGITS_MLP, *digits, steps(1000), batch=64),
-        Problem("breast cancer, batches of 16", CANCER_MLP, *cancer, steps(400), batch=16),
-        Problem("mnist", MLP, mnist(5000), mnist(2000, "test"), steps(150)),
-        Problem("cifar10", VGG, cifar10(1000), cifar10(1000, "test"), steps(50)),
-    ]
+    made: tuple[Callable[[str], Problem], ...] = (
+        lambda name: Problem(name, DIGITS_MLP, *digits, steps(500)),
+        lambda name: Problem(name, DIGITS_MLP, *digits, steps(1000), batch=64),
+        lambda name: Problem(name, CANCER_MLP, *cancer, steps(400), batch=16),
+        lambda name: Problem(name, MLP, mnist(5000), mnist(2000, "test"), steps(150)),
+        lambda name: Problem(name, VGG, cifar10(1000), cifar10(1000, "test"), steps(50)),
+    )
+    return [make(name) for name, make in zip(PROBLEMS, made, strict=True) if name in names]
 
 
 def parted(inputs: Any, labels: Any, size: int) -> tuple[Data, Data]:

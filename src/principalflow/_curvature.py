@@ -1,10 +1,11 @@
-"""The two ways to the curvature along the gradient: exact, and the paper's finite difference."""
+"""The curvature along an update: what is measured of it, exactly or by the paper's finite difference."""
 
 from typing import Any, Literal, get_args
 
 from principalflow import _checks
 
 Curvature = Literal["hvp", "finite_difference"]
+Measure = Literal["directional", "drift"]
 
 # The paper's step of the finite difference along g, over the norm of g (appendix C).
 FINITE_DIFFERENCE_STEP = 0.01
@@ -14,3 +15,9 @@ def checked_curvature(curvature: Any) -> Curvature:
     """Returns `curvature` if it is one of the two ways."""
     _checks.one_of("curvature", curvature, get_args(Curvature))
     return curvature
+
+
+def checked_measure(measure: Any) -> Measure:
+    """Returns `measure` if it is CDAT's or DAL's."""
+    _checks.one_of("measure", measure, get_args(Measure))
+    return measure

@@ -5,12 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, PyTree
 
-from principalflow import _checks, _loss, _updates
-from principalflow._curvature import FINITE_DIFFERENCE_STEP, Curvature, checked_curvature
+from principalflow import _along, _checks, _updates
+from principalflow._curvature import Curvature, checked_curvature
 
 
 class ScaleByDALState(NamedTuple):
@@ -105,8 +104,8 @@ def dal(
         every=every,
         average=average,
     )
-    momentum = None if momentum is None else _checked(_checks.fraction, "momentum", momentum)
-    weight_decay = None if weight_decay is None else _checked(_checks.non_negative, "weight_decay", weight_decay)
+    momentum = None if momentum is None else _along.option(_checks.fraction, "momentum", momentum)
+    weight_decay = None if weight_decay is None else _along.option(_checks.non_negative, "weight_decay", weight_decay)
     skip_nonfinite = _checks.flag("skip_nonfinite", skip_nonfinite)
     inertia = optax.identity() if momentum is None else optax.trace(momentum)
 
@@ -114,8 +113,7 @@ def dal(
         return DALState(scaling.init(params), inertia.init(params), jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, DALState]:
-        if not isinstance(state, DALState):
-            raise ValueError(_NO_STATE.format(type(state).__name__))
+        _along.check_state(state, DALState)
         steps, scale = scaling.update(updates, state.scale, params, **extra)
         steps, velocity = inertia.update(steps, state.momentum, params)
         if weight_decay is not None:
@@ -124,15 +122,9 @@ def dal(
             decay = _updates.scaled(params, scale.drift_learning_rate, per_parameter)
             steps = jax.tree.map(lambda step, d: (step + weight_decay * d).astype(step.dtype), steps, decay)
         steps = jax.tree.map(jnp.negative, steps)
-
-        numbers = jax.tree.leaves((scale.drift_learning_rate, scale.curvature))
-        finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
-        nonfinite = jnp.where(finite, state.nonfinite, optax.safe_increment(state.nonfinite))
-        if skip_nonfinite:
-            steps = jax.tree.map(lambda step: jnp.where(finite, step, jnp.zeros_like(step)), steps)
-            old = (state.scale, state.momentum)
-            scale, velocity = jax.tree.map(lambda new, kept: jnp.where(finite, new, kept), (scale, velocity), old)
-        return steps, DALState(scale, velocity, nonfinite)
+        after = DALState(scale, velocity, state.nonfinite)
+        numbers = scale.drift_learning_rate, scale.curvature
+        return _along.counted(steps, after, state, numbers=numbers, skip=skip_nonfinite)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -195,16 +187,16 @@ def scale_by_dal(
         >>> print(optax.tree.get(state, "curvature"), optax.tree.get(state, "drift_learning_rate"))
         4.0 1.0
     """
-    power = _checked(_checks.non_negative, "power", power)
-    max_learning_rate = _checked(_checks.positive, "max_learning_rate", max_learning_rate)
-    factor = _checked(_checks.positive, "factor", factor)
+    power = _along.option(_checks.non_negative, "power", power)
+    max_learning_rate = _along.option(_checks.positive, "max_learning_rate", max_learning_rate)
+    factor = _along.option(_checks.positive, "factor", factor)
     per_parameter = _checks.flag("per_parameter", per_parameter)
     curvature = checked_curvature(curvature)
-    every = _checked(lambda name, value: _checks.whole(name, value, 1), "every", every)
-    average = None if average is None else _checked(_checks.fraction, "average", average)
+    every = _along.option(lambda name, value: _checks.whole(name, value, 1), "every", every)
+    average = None if average is None else _along.option(_checks.fraction, "average", average)
 
     def init(params: PyTree) -> ScaleByDALState:
-        _check_parameters(params, curvature)
+        _along.check_parameters(params, curvature)
         dtype = _updates.wide(params)
 
         def zero() -> Array | PyTree:  # an array of its own each time, so that the state can be donated
@@ -223,107 +215,47 @@ def scale_by_dal(
         all_params: PyTree | None = None,
         **unused: Any,
     ) -> tuple[PyTree, ScaleByDALState]:
-        updates, params = _checked_update(updates, state, params, all_params, per_parameter)
-        loss_fn = value_fn if curvature_fn is None else curvature_fn
-        if (loss_fn is None) == (hvp is None):
+        _along.check_state(state, ScaleByDALState)
+        updates, params = _along.checked_update(updates, params, all_params)
+        if per_parameter:
+            _updates.matching("updates", updates, state.curvature, "the parameters")
+        if (value_fn is None and curvature_fn is None) == (hvp is None):
             got = f"neither, but {sorted(unused)}; a wrapper may have dropped it" if hvp is None else "both"
             raise ValueError(
                 "update needs either value_fn=, the loss as a function of the parameters, or hvp=, its Hessian times "
                 f"the updates, got {got}."
             )
+        size = _updates.norm(updates).astype(state.length.dtype)
 
-        def measure() -> Array | PyTree:
-            along = updates
-            if loss_fn is None:
-                length = _updates.norm(along)
+        def measure() -> tuple[Array | PyTree, Array]:
+            along, length = updates, size
+            if hvp is not None:
                 product = _updates.over(_updates.matching("hvp", hvp, updates), length)
             else:
-                name = "value_fn" if curvature_fn is None else "curvature_fn"
-                loss = _updates.visible_loss(name, loss_fn, params, all_params)
-                with _loss.needs(name, "a gradient" if curvature == "finite_difference" else _loss.PRODUCTS):
+                with _along.measured_loss(value_fn, curvature_fn, params, all_params, curvature) as loss:
                     if curvature_fn is not None:
                         along = jax.grad(loss)(params)
-                    length = _updates.norm(along)
-                    direction = jax.tree.map(lambda u, w: u.astype(w.dtype), _updates.over(along, length), params)
-                    product = _hessian_times(direction, loss, params, curvature)
+                        length = _updates.norm(along)
+                    direction = _along.unit(along, length, params)
+                    _, product = _along.gradient_and_product(loss, params, direction, curvature)
             measured = jax.tree.map(lambda p: jnp.abs(p) * length, product) if per_parameter else _updates.norm(product)
             if average is not None:
-                weight = (1 - average) / (1 - average ** (state.count // every + 1))
+                weight = _along.newest_weight(average, state.count // every)
 
                 def smoothed(new: Array, old: Array) -> Array:
                     # Never below the newest: an average that lags when the curvature rises makes DAL diverge.
                     return jnp.where(jnp.isfinite(old), jnp.maximum(new, weight * new + (1 - weight) * old), new)
 
                 measured = jax.tree.map(smoothed, measured, state.curvature)
-            return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature)
+            return jax.tree.map(lambda new, old: new.astype(old.dtype), measured, state.curvature), size
 
-        size = _updates.norm(updates).astype(state.length.dtype)
-        if isinstance(every, int) and every == 1:
-            c, length, brake = measure(), size, 1.0
-        else:
-            due = (state.count % every == 0) | (state.length == 0)  # a gradient of zero has no direction to measure
-            c = _updates.if_(due, measure, lambda: state.curvature)
-            length = jnp.where(due, size, state.length)
-            # A rate that is kept lets the sharpest directions grow, and nothing would hold them before the next
-            # measurement; so until then no step is longer than the measured one.
-            brake = jnp.where(size > length, length / size, 1)
-        brake = jnp.where(jnp.isfinite(size), brake, jnp.nan)  # updates that are not finite have no rate that is
-        rate = jax.tree.map(lambda c: (jnp.minimum(factor / c**power, max_learning_rate) * brake).astype(c.dtype), c)
+        def is_due() -> Array:
+            return (state.count % every == 0) | (state.length == 0)  # a gradient of zero has no direction to measure
+
+        kept = state.curvature, state.length
+        (c, length), part = _along.held(measure, kept, is_due=is_due, every=every, size=size)
+        rate = jax.tree.map(lambda c: (jnp.minimum(factor / c**power, max_learning_rate) * part).astype(c.dtype), c)
         state = ScaleByDALState(optax.safe_increment(state.count), c, rate, length)
         return _updates.scaled(updates, rate, per_parameter), state
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _hessian_times(direction: PyTree, loss: Callable, params: PyTree, curvature: Curvature) -> PyTree:
-    gradient = jax.grad(loss)
-    if curvature == "hvp":
-        return jax.jvp(gradient, (params,), (direction,))[1]
-    # The gradient of this loss, here, and not the updates: those may be clipped, or the mean of several batches. In the
-    # jit that computed them it is the same computation, done once. The barrier makes the second gradient wait for the
-    # first, so that both use the same memory.
-    ahead = jax.tree.map(lambda w, d: w + FINITE_DIFFERENCE_STEP * d, params, direction)
-    here, ahead = jax.lax.optimization_barrier((gradient(params), ahead))
-    return jax.tree.map(lambda a, b: (a - b) / FINITE_DIFFERENCE_STEP, gradient(ahead), here)
-
-
-def _checked_update(
-    updates: PyTree, state: Any, params: PyTree, all_params: PyTree, per_parameter: bool
-) -> tuple[PyTree, PyTree]:
-    """Returns gradients and parameters as arrays if they, the state and all parameters belong together, or raises."""
-    if not isinstance(state, ScaleByDALState):
-        raise ValueError(_NO_STATE.format(type(state).__name__))
-    _updates.check_real("updates", updates)
-    if per_parameter:
-        _updates.matching("updates", updates, state.curvature, "the parameters")
-    for name, tree in (("params", params), ("all_params", all_params)):
-        if tree is not None:
-            _updates.check_real(name, _updates.matching(name, tree, updates))
-    return jax.tree.map(jnp.asarray, updates), jax.tree.map(jnp.asarray, params)
-
-
-def _check_parameters(params: PyTree, curvature: Curvature) -> None:
-    _updates.check_real("params", params)
-    for dtype in map(jnp.result_type, jax.tree.leaves(params)):
-        if curvature == "finite_difference" and jnp.finfo(dtype).bits < 32:
-            raise ValueError(
-                f"a finite difference of {dtype} parameters is lost in rounding: use curvature='hvp', "
-                "or keep the parameters in float32."
-            )
-
-
-def _checked(check: Callable, name: str, value: Any) -> Any:
-    """Returns an option as a number if it is right.
-
-    An array is from `optax.inject_hyperparams`, where a schedule may end at zero, and stays as it is.
-    """
-    if callable(value):
-        raise ValueError(f"{name} must be a number; optax.inject_hyperparams(pf.dal)({name}=...) takes a schedule.")
-    if not isinstance(value, (jax.Array, np.ndarray)):
-        return check(name, value)
-    if value.ndim or not jnp.issubdtype(value.dtype, jnp.number) or jnp.iscomplexobj(value):
-        raise ValueError(f"{name} must be one real number, got {value.dtype}{value.shape}.")
-    return value
-
-
-_NO_STATE = "state must be what init or the last update returned, got a {}."

@@ -85,6 +85,13 @@ def norm(tree: PyTree) -> Array:
     return if_(squares_are_fine, lambda: length, rescaled)
 
 
+def dot(a: PyTree, b: PyTree) -> Array:
+    """Returns the inner product, in single precision at least."""
+    dtype = wide((a, b))
+    products = jax.tree.map(lambda x, y: jnp.sum(x.astype(dtype) * y.astype(dtype)), a, b)  # sharded or not
+    return jnp.asarray(sum(jax.tree.leaves(products)))
+
+
 def wide(tree: PyTree) -> Any:
     """Returns the dtype to measure a tree in: its own, but single precision at least."""
     return jnp.result_type(jnp.float32, *jax.tree.leaves(tree))
