@@ -36,7 +36,16 @@ matplotlib.use("agg")
 settings.register_profile("compiling", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("compiling")
 
-collect_ignore = [] if find_spec("torch") else ["src/principalflow/torch"]
+# Where there is transformers, it takes seconds to import, and this module has no doctests.
+collect_ignore = ["src/principalflow/torch/_huggingface.py" if find_spec("torch") else "src/principalflow/torch"]
+
+
+@pytest.fixture(autouse=True)
+def _no_open_figures():
+    """Closes what a test drew: matplotlib warns of many open figures."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture(autouse=True)

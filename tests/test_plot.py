@@ -72,6 +72,14 @@ def test_stability_draws_every_direction_against_the_thresholds():
     np.testing.assert_allclose(eigenvalues.lines[0].get_ydata(), path.records["eigenvalue_0"])
 
 
+def test_stability_draws_the_threshold_that_was_recorded():
+    path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=4, momentum=0.5, record=pf.Record())
+    eigenvalues = pf.plot.stability(path.records.assign(threshold=3000.0)).axes[1]
+    labels = [text.get_text() for text in eigenvalues.get_legend().get_texts()]
+    assert labels == [r"$\lambda_0$", r"$\lambda_1$", "threshold"]
+    assert set(eigenvalues.lines[-1].get_ydata()) == {3000}
+
+
 def test_stability_takes_columns_without_pandas():
     path = pf.descend(pf.functions.banana(), [1.3, 1.5], h=0.001, steps=2, record=pf.Record())
     columns = {name: np.asarray(path.records[name]) for name in path.records}
@@ -132,3 +140,43 @@ def test_the_same_loss_everywhere_has_no_contours():
     bowl = pf.functions.quadratic(np.zeros((2, 2)))
     ax = pf.plot.landscape(pf.landscape.evaluate(bowl, pf.landscape.random(bowl, [1.0, 1.0]), points=5))
     assert not ax.collections
+
+
+def watched(**options):
+    """A monitor's table with steps at each row, and the curvature at every other."""
+    bowl = pf.functions.quadratic([[1.0, 0.0], [0.0, 3.0]])
+    monitor, theta = pf.Monitor(bowl, k=1, every=2, **options), np.ones(2)
+    for step in range(1, 6):
+        gradient = np.asarray(bowl.gradient(theta))
+        loss, theta = bowl.value(theta), theta - 0.1 * gradient
+        monitor.observe(step, theta, 0.1, updates=-0.1 * gradient, gradient=gradient, loss=loss)
+    return monitor.table()
+
+
+def test_a_monitors_steps_and_curvature_are_drawn():
+    loss, edge, realised, sizes = pf.plot.monitor(watched()).axes
+    assert [len(line.get_xdata()) for line in loss.lines] == [5, 3]
+    np.testing.assert_allclose(edge.lines[0].get_ydata(), 3 / 20)
+    assert len(realised.lines[0].get_xdata()) == 5
+    assert [line.get_label() for line in sizes.lines] == ["update", "gradient"]
+
+
+def test_what_a_monitor_did_not_measure_is_left_out():
+    axes = pf.plot.monitor(watched(measure="cheap")).axes
+    assert [len(ax.lines) for ax in axes] == [1, 1, 2, 2]  # the edge itself among them
+
+
+def test_spikes_are_marked():
+    table = watched()
+    table["events"] = ["", "", "a spike", "", ""]
+    assert pf.plot.monitor(table).axes[0].lines[-1].get_xdata() == [3, 3]
+
+
+def test_a_monitors_rows_without_curvature_are_no_gaps_in_its_curves():
+    axes = pf.plot.stability(watched()).axes
+    assert len(axes[1].lines[0].get_xdata()) == 3
+
+
+def test_a_table_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="table must"):
+        pf.plot.monitor({"step": [1]})

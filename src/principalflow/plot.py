@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["errors", "landscape", "stability", "trajectories", "typical"]
+__all__ = ["errors", "landscape", "monitor", "stability", "trajectories", "typical"]
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; black is kept for descent.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
@@ -192,7 +192,7 @@ def stability(records: Any) -> "Figure":
     Steps whose next step raised the loss are shaded (paper, figures of sections 4.1, 5 and 6.1).
 
     Args:
-        records: A path that `descend` recorded, or its `records`.
+        records: A path that `descend` recorded, or its `records`; or a monitor's table.
 
     Returns:
         The figure, of six axes.
@@ -213,7 +213,8 @@ def stability(records: Any) -> "Figure":
     _check_columns("records", records, _RECORDED, "a principalflow.Record")
     if not len(records["step"]):
         raise ValueError("records must have at least one row, got none.")
-    columns = {name: np.asarray(records[name]) for name in records}
+    measured = np.isfinite(np.asarray(records["learning_rate"], float))  # a monitor's other rows are of steps alone
+    columns = {name: np.asarray(records[name])[measured] for name in records}
     steps, h = columns["step"], columns["learning_rate"]
     k = sum(name.startswith("eigenvalue_") for name in columns)
     figure = _pyplot().figure(figsize=(15, 8), layout="constrained")
@@ -226,9 +227,14 @@ def stability(records: Any) -> "Figure":
         style = {"color": _COLOURS[i % len(_COLOURS)], "linewidth": 1}
         eigenvalues.plot(steps, columns[f"eigenvalue_{i}"], **style, label=rf"$\lambda_{i}$")
         coefficients.plot(steps, columns[f"coefficient_{i}_real"], **style, label=rf"Re $sc_{i}$")
-    eigenvalues.plot(steps, 2 / h, color="black", linestyle="--", linewidth=1, label="$2/h$")
-    eigenvalues.plot(steps, 1 / h, color="black", linestyle=":", linewidth=1, label="$1/h$")
-    eigenvalues.set_title("largest eigenvalues of the Hessian")
+    own = columns.get("threshold", 2 / h)
+    if np.allclose(own, 2 / h, equal_nan=True):
+        eigenvalues.plot(steps, 2 / h, color="black", linestyle="--", linewidth=1, label="$2/h$")
+        eigenvalues.plot(steps, 1 / h, color="black", linestyle=":", linewidth=1, label="$1/h$")
+        eigenvalues.set_title("largest eigenvalues of the Hessian")
+    else:
+        eigenvalues.plot(steps, own, color="black", linestyle="--", linewidth=1, label="threshold")
+        eigenvalues.set_title("largest eigenvalues, in the optimiser's metric")
     coefficients.axhline(0, color="black", linewidth=0.5)
     coefficients.set_yscale("symlog", linthresh=typical(columns["coefficient_0_real"]))
     coefficients.set_title("stability coefficients, real part")
@@ -315,6 +321,67 @@ def _levels(ax: "Axes", x: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
         return
     ax.contourf(x, y, loss, levels=levels, cmap="Greys", alpha=0.35, extend="both")
     ax.contour(x, y, loss, levels=levels, colors="grey", linewidths=0.5)
+
+
+def monitor(table: Any) -> "Figure":
+    """Draws what a monitor saw: the loss, the curvature over its threshold, the steps' realised edge, and their sizes.
+
+    Vertical lines are spikes; dashed ones are where the optimiser's edge is.
+
+    Args:
+        table: What `Monitor.table()` returned, with at least one row.
+
+    Returns:
+        The figure, of four axes; a curve that wasn't measured is left out.
+
+    Raises:
+        ValueError: For what is no such table, or one without rows.
+        ImportError: Where matplotlib isn't installed.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import principalflow as pf
+        >>> watch = pf.Monitor(pf.functions.quadratic([[3.0]]), every=1)
+        >>> rows = [watch.observe(step, jnp.array([0.5**step]), 0.5) for step in range(3)]
+        >>> len(pf.plot.monitor(watch.table()).axes)
+        4
+    """
+    _check_columns("table", table, ("step", "events"), "a monitor's table()")
+    if not len(table["step"]):
+        raise ValueError("table must have at least one row, got none.")
+    columns = {name: np.asarray(table[name]) for name in table}
+    figure = _pyplot().figure(figsize=(12, 7), layout="constrained")
+    loss, edge, realised, sizes = figure.subplots(2, 2, sharex=True).ravel()
+    curves = {
+        loss: {"batch_loss": "of the batch", "loss": "of the monitor's data"},
+        edge: {"edge": r"$\lambda_0$ / threshold"},
+        realised: {"realised_edge": "realised edge"},
+        sizes: {"update_norm": "update", "batch_gradient_norm": "gradient", "surprise": "surprise"},
+    }
+    if "batch_sharpness" in columns and "threshold" in columns:
+        columns["batch_edge"] = columns["batch_sharpness"] / columns["threshold"]
+        curves[edge]["batch_edge"] = "batch sharpness / threshold"
+    for ax, names in curves.items():
+        for index, (name, label) in enumerate(names.items()):
+            values = np.asarray(columns.get(name, np.full(len(table), np.nan)), float)
+            known = np.isfinite(values)
+            if known.any():
+                ax.plot(columns["step"][known], values[known], color=_COLOURS[index], linewidth=1, label=label)
+        if ax.lines:
+            ax.legend()
+    spikes = [step for step, events in zip(columns["step"], columns["events"], strict=True) if "spike" in events]
+    titles = "loss", "curvature, 1 at the edge", "steps, above 1 the loss rose", "sizes"
+    for ax, title in zip(curves, titles, strict=True):
+        ax.set_title(title)
+        for step in spikes:
+            ax.axvline(step, color="grey", linewidth=0.8)
+    for ax in (edge, realised):
+        ax.axhline(1, color="black", linestyle="--", linewidth=1)
+    for ax in (loss, sizes):
+        ax.set_yscale("log")
+    realised.set_ylim(-0.5, 3)
+    figure.supxlabel("step")
+    return figure
 
 
 def _axes(ax: "Axes | None", projection: str | None = None) -> "Axes":

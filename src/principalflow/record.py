@@ -1,15 +1,16 @@
 """All that governs stability, recorded along a run."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from principalflow import _checks, drift, stability
 from principalflow.flows import Flow, as_flow
 from principalflow.objective import Objective, Vector, as_objective
+from principalflow.optimizers import Edge
 from principalflow.spectrum import Eigenpairs, Trail
 
 __all__ = ["Record", "Recording", "Row", "WarmStart", "row_of"]
@@ -36,11 +37,16 @@ class Record:
     Changes and predictions are those of a step down the gradient at the rate, also where the run takes another, as with
     momentum.
 
+    Given the edge of an optimiser that rescales gradients (`principalflow.optimizers.Edge`), eigenpairs, projections,
+    coefficients and drift are those in its metric: of $P^{-1/2} (H + W) P^{-1/2}$ and $P^{-1/2} (g + W\theta)$. The
+    step is then $-h P^{-1}(g + W\theta)$, and changes are those of the loss with the L2 weight decay W, if any.
+
     Args:
         every: Record every `every` steps, from the start on.
         k: How many directions; all, where there are fewer.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
         flow: The flow to measure the drift of each recorded step against: an integration each.
+        on_host: Whether the vectors of the eigensolver are kept in the machine's memory, as for `top_eigenpairs`.
 
     Raises:
         ValueError: For every or k below 1, a tol not above 0 and below 1, or a flow that is none.
@@ -57,6 +63,7 @@ class Record:
     k: int = 4
     tol: float = 1e-2
     flow: Flow | None = None
+    on_host: bool = False
 
     def __post_init__(self):
         every, k = _checks.whole("every", self.every, least=1), _checks.whole("k", self.k, least=1)
@@ -103,16 +110,29 @@ class Recording(WarmStart):
     def __init__(self, objective: Objective, record: Record):
         self._objective, self._record = as_objective(objective), record
 
-    def __call__(self, theta: _checks.Numbers, h: float) -> Row:
-        """Returns one record, the columns of `Record` by their names."""
+    def __call__(self, theta: _checks.Numbers, h: float, edge: Edge | None = None) -> Row:
+        """Returns one record, the columns of `Record` by their names; in the metric of `edge`, if one is given."""
         h, theta = _checks.rate("h", h), self._objective.flat("theta", theta)
-        measured = stability.measure(self._objective, theta, self._record.k, self._eigenpairs, self._record.tol)
+        metric, r = {} if edge is None else edge.metric, self._record
+        options = dict(guess=self._eigenpairs, tol=r.tol, on_host=r.on_host, **metric)
+        measured = stability.measure(self._objective, theta, r.k, **options)
         self._eigenpairs, self.gradient = measured.eigenpairs, measured.gradient
-        next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)
-        row = row_of(h, measured, float(next_loss), next_gradient)
+        if metric:
+            row = self._in_metric(theta, h, measured, **metric)
+        else:
+            next_loss, next_gradient = self._objective.value_and_gradient(theta - h * measured.gradient)
+            row = row_of(h, measured, float(next_loss), next_gradient)
         if self._record.flow is not None:
             row["drift"] = drift.per_iteration(self._objective, theta, h, flow=self._record.flow)
         return row
+
+    def _in_metric(self, theta: Vector, h: float, measured: stability.Measured, preconditioner: Any, decay: Any) -> Row:
+        """Returns the record of a step in the metric of a preconditioner, on the loss with its L2 weight decay."""
+        scale = 1.0 if preconditioner is None else 1 / jnp.sqrt(preconditioner)
+        ahead = theta - h * scale * measured.gradient
+        loss, gradient = self._objective.value_and_gradient(ahead)
+        added = (ahead @ (decay * ahead) - theta @ (decay * theta)) / 2
+        return row_of(h, measured, float(loss + added), scale * (gradient + decay * ahead))
 
 
 def row_of(h: float, m: stability.Measured, next_loss: float, next_gradient: Any) -> Row:
@@ -122,7 +142,7 @@ def row_of(h: float, m: stability.Measured, next_loss: float, next_gradient: Any
     row: Row = {
         "learning_rate": h,
         "loss": m.loss,
-        "gradient_norm": math.sqrt(m.gradient_square),
+        "gradient_norm": m.gradient_norm,
         "loss_change": loss_change,
         "loss_change_continuous": s["loss_change"].total_continuous,
         "loss_change_discrete": s["loss_change"].total_discrete,

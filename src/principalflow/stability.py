@@ -9,16 +9,21 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from principalflow import _checks
+from principalflow._batch_sharpness import BatchSharpness, BatchThresholds, batch_sharpness, batch_thresholds
 from principalflow.flows import FlippedDirection, SpectralFlow, as_flow, phi
 from principalflow.objective import Objective, Vector, checked_theta
 from principalflow.spectrum import Eigenpairs, eigenpairs_and_gradient
 
 __all__ = [
+    "BatchSharpness",
+    "BatchThresholds",
     "CriticalPoint",
     "LossChange",
     "Measured",
     "Stability",
     "analyse",
+    "batch_sharpness",
+    "batch_thresholds",
     "critical_point",
     "formulas",
     "measure",
@@ -124,7 +129,7 @@ def analyse(
     """
     h, k = _checks.rate("h", h), _checks.whole("k", k, least=1)
     guess = guess.eigenpairs if isinstance(guess, Stability) else guess
-    m = measure(objective, theta, k, guess, tol)
+    m = measure(objective, theta, k, guess=guess, tol=tol)
     vectors = m.eigenpairs.vectors
     return Stability(
         loss=m.loss,
@@ -146,18 +151,25 @@ class Measured:
     eigenpairs: Eigenpairs
     projections: np.ndarray
     signs: np.ndarray
+    gradient_norm: float  # of the gradient itself; the others are those of the metric in which it was measured
     gradient_square: float  # g.g
     gradient_curvature: float  # g.Hg
     product_norm: float  # |Hg|
     eps: float  # the rounding unit that it was measured in
 
     @classmethod
-    def of(cls, loss: float, gradient: Any, Hg: Any, eigenpairs: Eigenpairs, eps: float) -> "Measured":
-        """Takes the numbers, with signs for the eigenvectors such that no projection is negative."""
+    def of(
+        cls, loss: float, gradient: Any, Hg: Any, eigenpairs: Eigenpairs, eps: float, norm: float | None = None
+    ) -> "Measured":
+        """Takes the numbers, with signs for the eigenvectors such that no projection is negative.
+
+        In an optimiser's metric P the gradient is $P^{-1/2} g$, and `norm` is that of g.
+        """
         signed = overlaps(eigenpairs.vectors, gradient)
         projections, signs = np.abs(signed), np.where(signed < 0, -1.0, 1.0)
-        squares = float(gradient @ gradient), float(gradient @ Hg), float(Hg @ Hg)
-        return cls(loss, gradient, eigenpairs, projections, signs, *squares[:2], math.sqrt(squares[2]), eps)
+        g_g, g_Hg, Hg_Hg = float(gradient @ gradient), float(gradient @ Hg), float(Hg @ Hg)
+        norm = math.sqrt(g_g) if norm is None else norm
+        return cls(loss, gradient, eigenpairs, projections, signs, norm, g_g, g_Hg, math.sqrt(Hg_Hg), eps)
 
 
 def overlaps(vectors: Any, v: Any) -> np.ndarray:
@@ -165,13 +177,19 @@ def overlaps(vectors: Any, v: Any) -> np.ndarray:
     return np.array((vectors.T @ v).tolist())
 
 
-def measure(objective: Objective, theta: _checks.Numbers, k: int, guess: Any, tol: float) -> Measured:
-    """Returns what the stability at `theta` follows from, at whatever learning rate."""
+def measure(objective: Objective, theta: _checks.Numbers, k: int, **options: Any) -> Measured:
+    """Returns what the stability at `theta` follows from, at whatever learning rate.
+
+    The options are those of `spectrum.eigenpairs_and_gradient`.
+    """
     theta = checked_theta(objective, theta, half=False)
-    loss = objective.value(theta)
+    in_metric = "preconditioner" in options
+    loss, plain = objective.value_and_gradient(theta) if in_metric else (objective.value(theta), None)
     _checks.finite("the loss at theta", loss)
-    eigenpairs, gradient, Hg = eigenpairs_and_gradient(objective, theta, min(k, theta.size), guess=guess, tol=tol)
-    return Measured.of(float(loss), gradient, Hg, eigenpairs, float(jnp.finfo(gradient.dtype).eps))
+    k = min(k, theta.size)
+    eigenpairs, gradient, Hg = eigenpairs_and_gradient(objective, theta, k, **options)
+    norm = None if plain is None else float(jnp.linalg.norm(plain))
+    return Measured.of(float(loss), gradient, Hg, eigenpairs, float(jnp.finfo(gradient.dtype).eps), norm)
 
 
 def formulas(h: float, m: Measured) -> dict[str, Any]:

@@ -3,10 +3,11 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from monitor.cases import watch_bowl
+from monitor.cases import BOWL, watch_bowl
 
 import principalflow as pf
 from principalflow.monitor import Monitor
+from principalflow.optimizers import Edge, Filter, Part
 
 
 def told(monitor, *kinds):
@@ -49,7 +50,7 @@ def test_a_predicted_rise_and_its_end_are_told_and_come_true():
 def test_eigenpairs_that_did_not_converge_are_told():
     monitor = watch_bowl([0.1])
     take = monitor._take
-    monitor._take = lambda theta, h: take(theta, h) | {"converged": False, "residual_0": 0.25}
+    monitor._take = lambda *place: take(*place) | {"converged": False, "residual_0": 0.25}
     for step in (1, 2):
         monitor.observe(step, jnp.ones(2), 0.1)
     assert told(monitor) == ["the eigenpairs did not converge at step 1: they are known to 0.25 only"]
@@ -61,12 +62,11 @@ def test_eigenpairs_that_did_not_converge_are_told():
 def test_parameters_that_are_not_finite_are_told_once(value):
     monitor = watch_bowl([0.1])
     rows = [monitor.observe(step, jnp.full(2, value), 0.1) for step in (1, 2)]
-    assert told(monitor) == ["the loss is not finite at step 1"]
+    assert told(monitor, "nonfinite", "unmeasured") == ["the loss is not finite at step 1"]
     assert monitor.events[0].kind == "nonfinite"
-    assert [set(row) for row in rows] == [
-        {"step", "learning_rate", "loss", "events"},
-        {"step", "learning_rate", "loss"},
-    ]
+    assert [set(row) for row in rows] == [{"step", "learning_rate", "loss", "events"}] * 2
+    assert rows[1]["events"] == []
+    assert [event.kind for event in rows[0]["events"]] == ["nonfinite", "spike"]
     assert "left the finite numbers" in monitor.summary()
 
 
@@ -91,9 +91,18 @@ def test_a_rate_that_is_not_finite_is_told():
 def test_later_errors_of_the_numbers_are_told_and_not_raised():
     monitor = watch_bowl([0.1])
 
-    def asymmetric(theta, h):
+    def asymmetric(*place):
         raise ValueError("product must be symmetric")
 
     monitor._take = asymmetric
     monitor.observe(1, jnp.ones(2), 0.1)
     assert told(monitor) == ["only the loss could be measured at step 1: product must be symmetric"]
+
+
+@pytest.mark.parametrize(("step", "kinds"), [(5, []), (50, ["above"])])
+def test_an_early_adam_above_its_threshold_is_no_event(step, kinds):
+    part = Part(learning_rate=0.8, filter=Filter())
+    edge = Edge(optimizer="rmsprop", part=part, preconditioner=jnp.ones(2), second_moment=jnp.ones(2))
+    row = Monitor(BOWL, k=1).observe(step, jnp.ones(2), edge=edge)
+    assert row["edge"] > 1
+    assert [event.kind for event in row["events"] if event.kind == "above"] == kinds

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from cases import network, regression
 from monitor.cases import BOWL, watch_bowl
@@ -18,7 +19,9 @@ PARAMS = network((2, 4, 1))
 
 def test_a_row_is_the_record_of_a_step_of_descent():
     row = Monitor(NETWORK, k=2).observe(7, PARAMS, 0.1)
-    assert row == {"step": 7, **pf.Record(k=2).start(NETWORK)(NETWORK.theta, 0.1), "threshold": 20.0}
+    record = pf.Record(k=2).start(NETWORK)(NETWORK.theta, 0.1)
+    edge = record["eigenvalue_0"] / 20
+    assert row == {"step": 7, **record, "threshold": 20.0, "edge": edge, "events": row["events"]}
 
 
 def test_values_are_those_of_the_dense_hessian():
@@ -80,7 +83,7 @@ def test_pending_work_is_waited_for_before_the_clock_starts(monkeypatch):
     order, monitor = [], Monitor(BOWL)
     ready, take = jax.block_until_ready, monitor._take
     monkeypatch.setattr(jax, "block_until_ready", lambda x: order.append("wait") or ready(x))
-    monitor._take = lambda theta, h: order.append("measure") or take(theta, h)
+    monitor._take = lambda *place: order.append("measure") or take(*place)
     monitor.observe(0, jnp.ones(2), 0.1)
     assert order[:2] == ["wait", "measure"]
 
@@ -177,3 +180,112 @@ def test_a_restored_monitor_goes_on_with_the_same_rows_and_events():
         for step in range(cut, 4):
             second.observe(step, thetas[step], rates[step])
         assert first.rows + second.rows == whole.rows
+
+
+def adam_steps(tx, steps=5, start=None):
+    """Parameters, state and last step of an optimiser on the network, as `observe` takes them."""
+    params = PARAMS if start is None else start
+    state = tx.init(params)
+    for _ in range(steps):
+        loss, gradient = NETWORK.value_and_gradient(params)
+        gradient = NETWORK.unravel(gradient)
+        updates, state = tx.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state, dict(updates=updates, gradient=gradient, loss=loss)
+
+
+def test_an_optimisers_curvature_is_that_of_the_dense_hessian_in_its_metric():
+    tx = optax.adam(1e-2)
+    params, state, _ = adam_steps(tx)
+    row = Monitor(NETWORK, optimizer=tx, k=2).observe(5, params, state=state)
+    theta, nu = (NETWORK.flat("tree", tree) for tree in (params, optax.tree.get(state, "nu")))
+    P = (1 - 0.9**5) * (np.sqrt(nu / (1 - 0.999**5)) + 1e-8)
+    values = np.linalg.eigvalsh(NETWORK.hessian(theta) / np.sqrt(np.outer(P, P)))[::-1]
+    np.testing.assert_allclose([row["eigenvalue_0"], row["eigenvalue_1"]], values[:2], rtol=1e-6)
+    assert row["threshold"] == pytest.approx(38 / 1e-2)
+    assert row["edge"] == pytest.approx(row["eigenvalue_0"] / 3800)
+
+
+def test_the_surprise_of_adam_is_its_squared_gradient_over_the_average():
+    tx = optax.adam(1e-2)
+    params, state, step = adam_steps(tx)
+    row = Monitor(NETWORK, optimizer=tx, measure="cheap").observe(5, params, state=state, **step)
+    v, g = (np.asarray(NETWORK.flat("tree", t)) for t in (optax.tree.get(state, "nu"), step["gradient"]))
+    v = v / (1 - 0.999**5)
+    assert row["surprise"] == pytest.approx(np.sum(g**2 / np.sqrt(v)) / np.sum(np.sqrt(v)), rel=1e-5)
+
+
+def test_an_adam_that_has_taken_no_step_is_measured_at_the_next():
+    tx = optax.adam(1e-2)
+    monitor = Monitor(NETWORK, optimizer=tx)
+    assert monitor.observe(0, PARAMS, state=tx.init(PARAMS)) is None
+    params, state, _ = adam_steps(tx, steps=1)
+    assert monitor.observe(1, params, state=state)["step"] == 1
+
+
+def test_an_optimiser_that_is_not_known_gets_a_sentence_and_no_threshold():
+    tx = optax.lion(1e-2)
+    params, state, step = adam_steps(tx)
+    monitor = Monitor(NETWORK, optimizer=tx, k=1)
+    row = monitor.observe(5, params, state=state, **step)
+    assert "threshold" not in row
+    assert "regime_0" not in row
+    assert row["realised_edge"] > 0
+    assert row["eigenvalue_0"] == pytest.approx(np.linalg.eigvalsh(NETWORK.hessian(params))[-1])
+    assert [event.kind for event in row["events"]] == ["unknown"]
+    assert "lion is not known" in monitor.summary()
+    assert "rates" not in monitor.summary()
+
+
+def test_regimes_take_momentum_into_account():
+    curvature = 4.0  # of the bowl: h lambda = 2.4 is stable with momentum 0.9, up to 3.8
+    row = Monitor(BOWL, k=1, momentum=0.9).observe(0, jnp.ones(2), 2.4 / curvature)
+    assert row["regime_0"] == "complex stable"
+    assert Monitor(BOWL, k=1).observe(0, jnp.ones(2), 2.4 / curvature)["regime_0"] == "unstable"
+
+
+def test_a_rate_that_is_not_the_optimisers_is_refused():
+    tx = optax.sgd(0.1)
+    with pytest.raises(ValueError, match=r"learning_rate is 0\.2, but the optimizer's is 0\.1"):
+        Monitor(NETWORK, optimizer=tx).observe(0, PARAMS, 0.2, state=tx.init(PARAMS))
+
+
+def test_a_monitor_with_an_optimiser_needs_its_state():
+    with pytest.raises(ValueError, match="state must be given to observe"):
+        Monitor(NETWORK, optimizer=optax.sgd(0.1)).observe(0, PARAMS)
+
+
+def test_a_state_needs_its_optimiser():
+    with pytest.raises(ValueError, match="state needs the optimizer"):
+        Monitor(NETWORK).observe(0, PARAMS, 0.1, state=optax.sgd(0.1).init(PARAMS))
+
+
+def test_changes_are_those_of_a_step_in_the_metric():
+    tx = optax.chain(optax.add_decayed_weights(0.1), optax.scale_by_rms(), optax.scale(-1e-2))
+    params, state, _ = adam_steps(tx)
+    row = Monitor(NETWORK, optimizer=tx, k=1).observe(5, params, state=state)
+    theta, nu = (NETWORK.flat("tree", tree) for tree in (params, optax.tree.get(state, "nu")))
+    P, g = np.sqrt(nu) + 1e-8, NETWORK.gradient(theta) + 0.1 * theta
+    ahead = theta - 1e-2 * g / P
+    change = NETWORK.value(ahead) - NETWORK.value(theta) + 0.05 * (ahead @ ahead - theta @ theta)
+    assert row["loss_change"] == pytest.approx(float(change), rel=1e-6)
+    assert row["gradient_norm"] == pytest.approx(float(jnp.linalg.norm(NETWORK.gradient(theta))))
+    assert row["loss_change_discrete"] == pytest.approx(float(change), rel=0.1)
+
+
+def test_leaves_can_be_selected_by_their_path():
+    row = Monitor(NETWORK, k=1, select=lambda path: path.startswith("[1]")).observe(0, PARAMS, 0.1)
+    chosen = NETWORK.entries(lambda path: path.startswith("[1]"))
+    block = NETWORK.hessian(NETWORK.theta)[jnp.ix_(chosen, chosen)]
+    assert row["eigenvalue_0"] == pytest.approx(np.linalg.eigvalsh(block)[-1])
+    assert row["threshold"] == 20
+
+
+def test_steps_are_watched_whole_where_leaves_are_selected():
+    tx = optax.adam(1e-2)
+    params, state, step = adam_steps(tx)
+    options = [dict(), dict(select=lambda path: path.startswith("[1]"))]
+    whole, part = (Monitor(NETWORK, optimizer=tx, k=1, **o).observe(5, params, state=state, **step) for o in options)
+    assert part["realised_edge"] == whole["realised_edge"]
+    assert "landscape" not in part
+    assert part["eigenvalue_0"] < whole["eigenvalue_0"]

@@ -2,7 +2,7 @@
 
 from principalflow.monitor._events import Event, in_words
 from principalflow.monitor._monitor import Monitor
-from principalflow.monitor._threshold import Threshold
-from principalflow.monitor._watch import Watch
+from principalflow.monitor._taken import Taken, critical_factor
+from principalflow.monitor._watch import Measure, Watch, checked_rate, same_rate
 
-__all__ = ["Event", "Monitor", "Threshold", "Watch", "in_words"]
+__all__ = ["Event", "Measure", "Monitor", "Taken", "Watch", "checked_rate", "critical_factor", "in_words", "same_rate"]

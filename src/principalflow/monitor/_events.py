@@ -4,10 +4,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from principalflow.monitor._threshold import Threshold
+from principalflow.optimizers import Edge
 from principalflow.record import Row
 
-Kind = Literal["above", "below", "rising", "falling", "unconverged", "nonfinite", "unmeasured"]
+Kind = Literal[
+    "above", "below", "rising", "falling", "unconverged", "nonfinite", "unmeasured", "unknown", "inexact", "spike"
+]
+Cause = Literal["rate", "sharpening", "stale", "batch", "burst", "unknown"]
+
+# Before this step Adam's metric is that of few gradients and changes as fast as the parameters do: thresholds are those
+# of a metric that stays, and to be above one for a moment says nothing yet.
+_EARLY = 20
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,9 @@ class Event:
     | `"unconverged"` | the eigenpairs did not converge | the largest residual | the one that was asked for |
     | `"nonfinite"` | the loss is not finite | the loss | infinity |
     | `"unmeasured"` | nothing but the loss could be measured | the loss | NaN |
+    | `"unknown"` | no threshold is known for the optimiser | $\lambda_0$ | NaN |
+    | `"inexact"` | Hessian products are differences of gradients | their estimated error | 0 |
+    | `"spike"` | the loss spiked, for a `cause` | its highest | its level before |
 
     Attributes:
         kind: What happened.
@@ -28,6 +38,9 @@ class Event:
         value: What was measured.
         limit: What it is compared with.
         sentence: It in words.
+        cause: Of a spike, else empty: `"rate"` (too high, from the start or since it was raised), `"sharpening"` (the
+            curvature grew beyond the edge), `"stale"` (squared gradients left Adam's average of them behind),
+            `"batch"` (a bad one), `"burst"` (of the gradient) or `"unknown"`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -44,14 +57,17 @@ class Event:
     value: float
     limit: float
     sentence: str = field(repr=False)
+    cause: Cause | Literal[""] = field(default="", repr=False, kw_only=True)
 
     def __str__(self) -> str:
         return self.sentence
 
 
 def in_words(row: Row) -> Row:
-    """Returns a row as files hold it, with its events as sentences."""
-    return row | {"events": [str(event) for event in row["events"]]} if "events" in row else row
+    """Returns a row as files hold it, with its events as sentences, and without them where there are none."""
+    sentences = [str(event) for event in row.get("events", [])]
+    rest = {name: value for name, value in row.items() if name != "events"}
+    return rest | {"events": sentences} if sentences else rest
 
 
 class Changes:
@@ -65,15 +81,23 @@ class Changes:
         self.states: dict[str, bool] = {}
         self._tol = tol
 
-    def events(self, row: Row, failure: str, threshold: Threshold) -> list[Event]:
-        """Returns what is new in a row; `failure` is why it has nothing but the loss, empty where it has all."""
+    def events(self, row: Row, failure: str, edge: Edge | None) -> list[Event]:
+        """Returns what is new in a row.
+
+        Args:
+            row: The row.
+            failure: Why it has nothing but the loss, empty where it has all that was asked for.
+            edge: That of the optimiser; None where the curvature wasn't to be measured.
+        """
         events = self._failures(row, failure)
-        if "eigenvalue_0" in row:
-            events += [*self._crossing(row, threshold), *self._prediction(row, threshold), *self._convergence(row)]
+        if edge is not None and "eigenvalue_0" in row:
+            events += [*self._unknown(row, edge), *self._inexact(row), *self._crossing(row, edge)]
+            events += [*self._prediction(row, edge), *self._convergence(row)]
         return events
 
     def _failures(self, row: Row, failure: str) -> list[Event]:
-        step, loss, events = row["step"], row["loss"], []
+        step, events = row["step"], []
+        loss = row["loss"] if "loss" in row else row["batch_loss"]
         broken = not math.isfinite(loss)
         if self._change("broken", broken) and broken:
             events.append(Event("nonfinite", step, loss, math.inf, f"the loss is not finite at step {step}"))
@@ -82,25 +106,42 @@ class Changes:
             events.append(Event("unmeasured", step, loss, math.nan, sentence))
         return events
 
-    def _crossing(self, row: Row, threshold: Threshold) -> list[Event]:
+    def _unknown(self, row: Row, edge: Edge) -> list[Event]:
+        if not self._change("unknown", bool(edge.unknown)) or not edge.unknown:
+            return []
+        return [Event("unknown", row["step"], row["eigenvalue_0"], math.nan, edge.unknown)]
+
+    def _inexact(self, row: Row) -> list[Event]:
+        error = row.get("products_error")
+        if not self._change("inexact", error is not None) or error is None:
+            return []
+        sentence = (
+            f"Hessian products are differences of gradients from step {row['step']} on, since the model has no second "
+            f"derivatives; their relative error is about {error:.0e}"
+        )
+        return [Event("inexact", row["step"], error, 0.0, sentence)]
+
+    def _crossing(self, row: Row, edge: Edge) -> list[Event]:
+        if edge.unknown or (edge.second_moment is not None and row["step"] < _EARLY):
+            return []
         step, sharpness, limit = row["step"], row["eigenvalue_0"], row["threshold"]
         known, above = "above" in self.states, sharpness > limit
         if not self._change("above", above):
             return []
         verb = "fell below" if not above else "crossed" if known else "is above"
-        formula = threshold.formula + threshold.why
+        formula = edge.formula + edge.why
         sentence = f"lambda_0 {verb} {formula} at step {step}: {sharpness:.4g} against {limit:.4g}"
         return [Event("above" if above else "below", step, sharpness, limit, sentence)]
 
-    def _prediction(self, row: Row, threshold: Threshold) -> list[Event]:
+    def _prediction(self, row: Row, edge: Edge) -> list[Event]:
+        if edge.has_momentum or edge.unknown:  # the optimiser's own next step is another one
+            return []
         change, loss = row["loss_change_discrete"], row["loss"]
         rising = change > 0
         if not self._change("rising", rising):
             return []
-        # With momentum the optimiser's own next step is another one.
-        what = "the next step" if threshold.times_h == 2 else "a step without momentum"
         verb = "raise the loss" if rising else "lower the loss again"
-        sentence = f"{what} is predicted to {verb} (by {abs(change):.2g}, from {loss:.4g})"
+        sentence = f"the next step is predicted to {verb} (by {abs(change):.2g}, from {loss:.4g})"
         return [Event("rising" if rising else "falling", row["step"], change, 0.0, sentence)]
 
     def _convergence(self, row: Row) -> list[Event]:

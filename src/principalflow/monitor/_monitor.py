@@ -1,46 +1,67 @@
 """The monitor of JAX training loops."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from jaxtyping import PyTree
 
 from principalflow import _checks
-from principalflow.monitor._threshold import Threshold
-from principalflow.monitor._watch import Watch
+from principalflow._compiled import compiled
+from principalflow.monitor._taken import Taken, critical_factor
+from principalflow.monitor._watch import Measure, Watch, checked_rate, same_rate
 from principalflow.objective import Objective, Vector, as_objective
-from principalflow.record import Record, Row
+from principalflow.optimizers import Edge, Moment, SecondMoment, reader
+from principalflow.record import Record, Recording, Row
 
 
 class Monitor(Watch):
-    r"""Watches a JAX training loop: sharpness against 2/h, what the next step will do, the drift, all in one row.
+    r"""Watches a JAX training loop: sharpness against the optimiser's own edge, what its steps do, all in one row.
 
-    Call `observe` once a step. Where a measurement is due it returns a row, the columns of `principalflow.Record` and
-    the `threshold` 2/h, for the step of gradient descent that starts at these parameters, whichever optimiser makes the
-    loop's own; else None, at once. Each measurement starts at the eigenpairs of the one before. A learning rate of 0,
-    as a warm-up may start with, is not measured: the next step is.
+    Call `observe` once a step, after it: with the parameters, and with the optimiser's state where one is watched.
+    Where a measurement is due, the row has the columns of `principalflow.Record`, the `threshold` of the optimiser and
+    `edge`, $\lambda_0$ over it. For Adam and its relatives the curvature is that in their metric, of
+    $P^{-1/2} H P^{-1/2}$. Each measurement starts at the eigenpairs of the one before. A learning rate of 0, as a
+    warm-up may start with, is not measured, nor is an Adam that has taken no step: the next step is.
 
-    A row has `events`, each a `principalflow.Event`, where something changed: $\lambda_0$ crossed $2/h$ or fell back
-    below; the next step is predicted to raise the loss, or no longer; the eigenpairs did not converge; the loss is not
-    finite. Numbers that aren't finite never raise an error: the row then holds what is known.
+    Given the step itself too, `updates`, `gradient`, `loss` and `batch`, each row has what it did, whichever optimiser
+    took it: `batch_loss` and its change, `batch_slope` ($g^T\Delta$), `update_norm`, `realised_edge` (above 1 where
+    the loss rose) and for Adam `surprise` (the squared gradient over its average). Where the curvature is due there are
+    also `directional_sharpness` ($u^THu/g^Tu$ with $\Delta = -hu$), against $2/h$; `batch_sharpness`
+    ($v^THv/g^Tv$ with $v = P^{-1}g$), one sample of that mean over batches which stands where $\lambda_0$ does without
+    batches; and the split of the realised edge into `landscape`, `direction` and `momentum`.
+
+    Every row has `events`, each a `principalflow.Event`, empty where nothing changed. Numbers that aren't finite never
+    raise an error: the row then holds what is known.
 
     Args:
         objective: The loss to watch, over parameters of the loop's structure: all data, or a fixed part of them.
+        optimizer: The loop's optax optimiser, which tells the threshold; its state goes to `observe`. Without one it is
+            gradient descent.
         k: How many directions of largest curvature.
-        every: Measure every this many steps, from the first that is observed on.
+        every: Measure the curvature every this many steps, from the first that is observed on.
+        measure: `"sharpness"`, or `"cheap"` for no curvature: what `observe` is given of the steps alone.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
         budget: The most time to spend measuring, as a share of the loop's own time (0.1 for a tenth): a measurement is
             put off until it can be expected to fit. The first is taken at once, and the seconds that it compiles for
             count as spent.
-        to: Where rows go: a function that is called with each; a TensorBoard writer (of PyTorch or tensorboardX); or
-            the path of a run directory, which is written as the rows come in.
-        momentum: The loop's heavy-ball momentum m, which moves the threshold from $2/h$ to $2(1+m)/h$ (Cohen et al.
-            2021).
+        to: Where rows go: a function that is called with each; a TensorBoard writer (of PyTorch or tensorboardX); a
+            Weights & Biases run; the path of a run directory, which is written as the rows come in; or a list of these.
+        momentum: Without an optimizer, the loop's heavy-ball momentum m, which moves the threshold from $2/h$ to
+            $2(1+m)/h$ (Cohen et al. 2021).
+        select: A function of a leaf's path in the parameters, like `"['layers'][0]['weight']"`: the curvature is that
+            of the leaves for which it is true, while the others stay. Steps are watched whole.
+        on_host: Whether the eigenpairs' vectors are kept in the machine's memory instead of JAX's device's; `memory`
+            says how much they take.
 
     Raises:
-        ValueError: For what is no objective or one of half precision, k or every below 1, a tol not above 0 and below
-            1, a budget not above 0, a momentum that isn't in [0, 1), or a `to` that can't be written to.
+        ValueError: For what is no objective or one of half precision, k or every below 1, an unknown measure, a tol not
+            above 0 and below 1, a budget not above 0, a momentum that isn't in [0, 1) or beside an optimizer, an
+            optimizer that isn't optax's, a select that selects nothing, or a `to` that can't be written to.
 
     Example:
         >>> import jax.numpy as jnp
@@ -60,50 +81,220 @@ class Monitor(Watch):
         self,
         objective: Objective,
         *,
+        optimizer: optax.GradientTransformation | None = None,
         k: int = 3,
         every: int = 10,
+        measure: Measure = "sharpness",
         tol: float = 1e-2,
         budget: float | None = None,
         to: Any = None,
         momentum: float = 0.0,
+        select: Callable[[str], bool] | None = None,
+        on_host: bool = False,
     ):
         self._objective = as_objective(objective)
         _checks.single_or_double("objective.theta", objective.theta)
-        record = Record(k=k, tol=tol)
+        record = Record(k=k, tol=tol, on_host=on_host)
         self._take = record.start(objective)
-        self._own_threshold = Threshold.of(_checks.fraction("momentum", momentum))
-        super().__init__(record, every, budget, to, dict(momentum=momentum, parameters=objective.theta.size))
+        self._momentum = _checks.fraction("momentum", momentum)
+        if optimizer is not None and momentum:
+            raise ValueError(f"momentum is read off the optimizer, where one is given; got {momentum} beside it.")
+        self._reader = None if optimizer is None else reader(optimizer)
+        self._second_moment = None if self._reader is None else SecondMoment(self._reader)
+        if select is not None:
+            self._is_part, self._selected = True, objective.entries(select)
+        config = dict(momentum=momentum, parameters=objective.theta.size)
+        super().__init__(record, every, budget, to, measure, config, objective.theta.itemsize)
 
-    def observe(self, step: int, params: PyTree, learning_rate: float) -> Row | None:
-        """Measures where it is due.
+    def observe(
+        self,
+        step: int,
+        params: PyTree,
+        learning_rate: float | None = None,
+        *,
+        state: PyTree = None,
+        edge: Edge | None = None,
+        updates: PyTree = None,
+        gradient: PyTree = None,
+        loss: Any = None,
+        batch: PyTree = None,
+    ) -> Row | None:
+        """Measures where it is due, and what the step that led here did, where it is given.
 
         Args:
             step: The number of steps taken, a Python int: an array would make the loop wait for JAX.
             params: The parameters before the next step, a pytree as the objective's or its flat form.
-            learning_rate: The next step's.
+            learning_rate: The next step's; None to read it off the optimiser.
+            state: The optimiser's state, of the monitor's `optimizer`.
+            edge: The optimiser's edge where the monitor can't read it, in place of the state.
+            updates: What the step that led here added to the parameters.
+            gradient: The gradient that it came from, before any clipping; left out, it is computed.
+            loss: The loss before it, on its batch; left out, it is computed.
+            batch: The batch that it was taken on, of the structure of the objective's data; None for these themselves.
 
         Returns:
             The row, or None where nothing was measured.
 
         Raises:
-            ValueError: For a step or rate below 0, or parameters unlike the objective's; the message has the path.
+            ValueError: For a step or rate below 0, parameters unlike the objective's (the message has the path), no
+                rate and nothing to read it off, a rate other than the optimiser's, or no state where the monitor has an
+                optimizer.
         """
-        if not self._schedule.is_due(step):
+        due = self._is_due(step)
+        if not due and updates is None:
             return None
-        theta = _flat(self._objective, params)
-        return self._measure(
-            step,
-            learning_rate,
-            self._own_threshold,
-            wait=lambda: jax.block_until_ready(theta),
-            take=lambda h: self._take(theta, h),
-            loss=lambda: float(self._objective.value(theta)),
-        )
+        observed = _Observed(self._objective, self._take, params, updates, gradient, loss, batch)
+        own = self._edge_of(learning_rate, state, edge, params) if due else None
+        if own is not None and self._is_part:
+            own = own.moving(self._selected, jnp.ones_like(self._objective.theta))
+        if updates is not None and state is not None and self._second_moment is not None:
+            observed.second_moment = self._second_moment(state, params)
+        return self._measure(step, observed, own)
+
+    def critical_sharpness(
+        self, params: PyTree, updates: PyTree, learning_rate: float, *, batch: PyTree = None
+    ) -> float:
+        r"""Returns $2/h_c$, with $h_c$ the smallest rate at which a step along these updates raises the loss.
+
+        Some six forward passes (arXiv 2601.16979); below $2/h$ the step lowers the loss.
+
+        Args:
+            params: The parameters before the step.
+            updates: What the step adds to them.
+            learning_rate: The rate h of these updates.
+            batch: The batch to judge by, of the structure of the objective's data; None for these.
+
+        Returns:
+            The critical sharpness: 0 where the loss doesn't rise however far the step goes, and NaN where it rises
+            however short the step.
+
+        Raises:
+            ValueError: For a rate not above 0, or parameters or updates unlike the objective's.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import principalflow as pf
+            >>> bowl = pf.functions.quadratic(jnp.diag(jnp.array([4.0, 4.0])))
+            >>> sharpness = pf.Monitor(bowl).critical_sharpness(jnp.ones(2), -0.1 * 4 * jnp.ones(2), 0.1)
+            >>> abs(sharpness - 4) < 4 / 16
+            True
+        """
+        h, objective = _checks.rate("learning_rate", learning_rate), _on(self._objective, batch)
+        theta, along = (_flat(objective, name, tree) for name, tree in (("params", params), ("updates", updates)))
+        factor = critical_factor(lambda factor: float(objective.value(theta + factor * along)))
+        return 2 / (factor * h)
+
+    def _edge_of(self, learning_rate: Any, state: PyTree, edge: Edge | None, params: PyTree) -> Edge:
+        if edge is not None:
+            return edge
+        if self._reader is None:
+            if state is not None:
+                raise ValueError("state needs the optimizer that it is of: pf.Monitor(objective, optimizer=tx).")
+            return Edge.of_descent(checked_rate(learning_rate), momentum=self._momentum)
+        if state is None:
+            raise ValueError("state must be given to observe where the monitor has an optimizer, got None.")
+        edge = self._reader(state, params)
+        same_rate(learning_rate, edge)
+        return edge
 
 
-def _flat(objective: Objective, params: PyTree) -> Vector:
+class _Observed:
+    """One moment of a JAX loop."""
+
+    second_moment: Moment | None = None
+
+    def __init__(
+        self,
+        objective: Objective,
+        take: Recording,
+        params: PyTree,
+        updates: PyTree,
+        gradient: PyTree,
+        loss: Any,
+        batch: PyTree,
+    ):
+        self._whole, self._take, self._params, self._updates = objective, take, params, updates
+        self._gradient, self._loss, self._batch = gradient, loss, batch
+
+    @property
+    def _theta(self) -> Vector:
+        return _flat(self._whole, "params", self._params)
+
+    def wait(self) -> None:
+        jax.block_until_ready(self._params)
+
+    def loss(self) -> float:
+        return float(self._whole.value(self._theta))
+
+    def record(self, edge: Edge) -> Row:
+        return self._take(self._theta, edge.learning_rate, edge)
+
+    def taken(self) -> Taken | None:
+        if self._updates is None:
+            return None
+        loss, gradient = self._loss, self._gradient
+        if loss is None or gradient is None:
+            before = self._theta - _flat(self._whole, "updates", self._updates)
+            loss, gradient = _on(self._whole, self._batch).value_and_gradient(before)
+        self._gradient = gradient
+        given = (self._batch, self._params, self._updates, gradient, loss, self.second_moment)
+        numbers = _numbers(self._whole, *jax.tree.map(_as_array, given))
+        return Taken(*np.asarray(numbers).tolist(), eps=float(np.finfo(self._whole.theta.dtype).eps))
+
+    def update_square(self, preconditioner: Any) -> float:
+        update = _flat(self._whole, "updates", self._updates)
+        return float(_square(update, preconditioner))
+
+    def curvatures(self, preconditioner: Any) -> tuple[float, float]:
+        update = _flat(self._whole, "updates", self._updates)
+        gradient = _flat(self._whole, "gradient", self._gradient)
+        along = gradient if preconditioner is None else gradient / preconditioner
+        products = _on(self._whole, self._batch).hvp(self._theta - update, jnp.stack([update, along], axis=1))
+        slope = float(along @ gradient)
+        return float(update @ products[:, 0]), float(along @ products[:, 1]) / slope if slope else math.nan
+
+
+@compiled
+def _numbers(
+    objective: Objective,
+    batch: PyTree,
+    params: PyTree,
+    updates: PyTree,
+    gradient: PyTree,
+    loss: Any,
+    moment: Moment | None,
+) -> Any:
+    """Returns the numbers of a `Taken`, in one array: the loop waits for JAX once."""
+    objective = _on(objective, batch)
+    update, slope = (objective.flat(name, tree) for name, tree in (("updates", updates), ("gradient", gradient)))
+    numbers = [loss, objective.value(params), update @ slope, jnp.linalg.norm(slope), jnp.linalg.norm(update)]
+    if moment is not None:
+        root = jnp.sqrt(objective.flat("state", moment.average))
+        there = root > 0
+        ratio = jnp.sum(jnp.where(there, slope**2 / jnp.where(there, root, 1), 0)) / jnp.sum(root)
+        numbers.append(moment.share * ratio)
+    return jnp.stack([jnp.asarray(number, update.dtype) for number in numbers])
+
+
+def _as_array(leaf: Any) -> Any:
+    """Returns numbers of Python's and NumPy's as JAX's: others of a compiled function's arguments are part of it."""
+    return jnp.asarray(leaf) if isinstance(leaf, float | np.ndarray | np.generic) else leaf
+
+
+def _square(update: Vector, preconditioner: Any) -> Any:
+    """Returns the square of an update in the metric P; parameters that rest have no part in it."""
+    if preconditioner is None:
+        return update @ update
+    return jnp.sum(jnp.where(jnp.isfinite(preconditioner), preconditioner * update**2, 0))
+
+
+def _on(objective: Objective, batch: PyTree) -> Objective:
+    return objective if batch is None else objective.over(batch)
+
+
+def _flat(objective: Objective, name: str, params: PyTree) -> Vector:
     """Returns parameters as the objective's flat vector in its dtype, finite or not."""
-    theta = objective.flat("params", params)
+    theta = objective.flat(name, params)
     if jnp.iscomplexobj(theta) and not jnp.iscomplexobj(objective.theta):
-        raise ValueError(f"params must be real, as the objective's are, got {theta.dtype}.")
+        raise ValueError(f"{name} must be real, as the objective's are, got {theta.dtype}.")
     return theta.astype(objective.theta.dtype)

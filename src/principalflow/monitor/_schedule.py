@@ -47,10 +47,12 @@ class Schedule:
         """Ends the loop's own time: a measurement begins."""
         self.loop_time += self._lap()
 
-    def end(self, step: int) -> None:
-        """Ends the measurement of a step."""
+    def end(self, step: int | None) -> None:
+        """Ends the measurement of a step that was due, or of one that wasn't if it is None."""
         cost = self._lap()
         self.spent += cost
+        if step is None:
+            return
         # The first finds its eigenpairs from nothing and compiles, which says nothing of the next.
         self._last_cost = 0.0 if self._last_step is None else cost
         self._last_step = step

@@ -5,49 +5,130 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from principalflow.monitor._diagnosis import spikes_in_words
 from principalflow.monitor._events import Event
-from principalflow.monitor._threshold import Threshold
+from principalflow.optimizers import Edge
 from principalflow.record import Row
 
+# A mean over fewer batches than that isn't worth a word.
+_FEWEST_BATCHES = 5
+# The steps that the last advice goes by, where there is no curvature.
+_LATEST = 20
 
-def summary(rows: Sequence[Row], events: Sequence[Event], threshold: Threshold, overhead: float) -> str:
-    """Returns a paragraph on what was measured, and what it means for the learning rate."""
+
+def summary(rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, overhead: float) -> str:
+    """Returns a paragraph on why the loss spiked, what was measured, and what it means for the learning rate."""
     known = [row for row in rows if "eigenvalue_0" in row]
-    if not known:
-        return "Nothing was measured." if not rows else f"Nothing but the loss could be measured: {events[0]}."
+    taken = [row for row in rows if "batch_loss" in row]
+    if not rows:
+        return "Nothing was measured."
+    if not known and not taken:
+        return f"Nothing but the loss could be measured: {events[0]}."
+    cost = f"All measurements took {overhead:.0%} of the loop's own time." if math.isfinite(overhead) else ""
+    curvature = []
+    if known:
+        curvature = [_course(known, events, edge), _predictions(known, edge), _drift(known[-1], edge), _products(known)]
+    sentences = [
+        spikes_in_words([event for event in events if event.kind == "spike"]),
+        *curvature,
+        _steps(taken),
+        _batches(known, edge),
+        cost,
+        _advice(rows[-1], known[-1], edge) if known else _advice_by_steps(taken),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _course(known: Sequence[Row], events: Sequence[Event], edge: Edge | None) -> str:
+    """Returns how the sharpness moved, and where it stands."""
     first, last = known[0], known[-1]
-    h, sharpness, formula = last["learning_rate"], last["eigenvalue_0"], threshold.formula
-    limit, length = threshold.times_h / h, h * last["gradient_norm"]
+    was, is_now = (f"{row['eigenvalue_0']:.4g}" for row in (first, last))
+    several = (
+        f"{len(known)} measurements over steps {first['step']} to {last['step']}: lambda_0 went from {was} to {is_now}"
+    )
+    begin = several if len(known) > 1 else f"One measurement, at step {last['step']}: lambda_0 was {is_now}"
+    if edge is None or edge.unknown:
+        return f"{begin}. {edge.unknown if edge else ''}".strip()
+    formula = edge.formula
     crossed = next((event.step for event in events if event.kind == "above"), None)
+    end = f"never was above {formula}" if crossed is None else f"first was above {formula} at step {crossed}"
+    metric = "" if edge.preconditioner is None else f" (in {edge.optimizer}'s metric)"
+    return f"{begin}{metric}, which is {last['edge']:.2f} times {formula} = {last['threshold']:.4g}, and {end}."
+
+
+def _predictions(known: Sequence[Row], edge: Edge | None) -> str:
+    if edge is None or edge.has_momentum or edge.unknown:
+        return ""
     predicted = [row for row in known if row["loss_change_discrete"] > 0]
+    if not predicted:
+        return ""
     rose = sum(row["loss_change"] > 0 for row in predicted)
-    share = f", {last['drift_estimate'] / length:.0%} of its length" if length else ""
-    timed = f"; all of them took {overhead:.0%} of the loop's own time" if math.isfinite(overhead) else ""
-    begin, end, was = rows[0]["step"], rows[-1]["step"], f"{first['eigenvalue_0']:.4g}"
-    several = f"{len(rows)} measurements over steps {begin} to {end}: lambda_0 went from {was} to {sharpness:.4g}, "
     return (
-        (several if len(rows) > 1 else f"One measurement, at step {end}: lambda_0 was {was}, ")
-        + f"which is {sharpness / limit:.2f} times {formula} = {limit:.4g}, "
-        + (
-            f"and never was above {formula}. "
-            if crossed is None
-            else f"and first was above {formula} at step {crossed}. "
-        )
-        + f"At {len(predicted)} of the measurements descent's next step was predicted to raise the loss, "
-        f"and at {rose} of these it would. "
-        f"The last one drifts about {last['drift_estimate']:.2g} from the gradient flow{share}. "
-        f"A measurement took {np.mean([row['products'] for row in known]):.1f} Hessian products on average{timed}. "
-        + _advice(rows[-1], last, threshold)
+        f"At {len(predicted)} of them the next step was predicted to raise the loss, and at {rose} of these it would."
     )
 
 
-def _advice(end: Row, last: Row, threshold: Threshold) -> str:
+def _drift(last: Row, edge: Edge | None) -> str:
+    """Returns how far the last measured step of plain descent is from the gradient flow."""
+    if edge is None or edge.unknown or edge.metric:
+        return ""
+    length, drift = last["learning_rate"] * last["gradient_norm"], last["drift_estimate"]
+    if not drift:
+        return ""
+    share = f", {drift / length:.0%} of its length" if length and drift / length >= 0.005 else ""
+    return f"A step of descent from there drifts about {drift:.2g} from the gradient flow{share}."
+
+
+def _products(known: Sequence[Row]) -> str:
+    return f"A measurement took {np.mean([row['products'] for row in known]):.1f} Hessian products on average."
+
+
+def _steps(taken: Sequence[Row]) -> str:
+    """Returns what the steps themselves did."""
+    if not taken:
+        return ""
+    realised = [row["realised_edge"] for row in taken]
+    rose = sum(row["batch_loss_change"] > 0 for row in taken)
+    middle = f"{np.nanmedian(realised):.2f}" if not np.all(np.isnan(realised)) else "not known"
+    rising = (
+        f"; the loss rose on its own batch at {rose} of them" if rose else ", and none raised the loss on its own batch"
+    )
+    return f"{len(taken)} steps were watched: the median of their realised edge was {middle}{rising}."
+
+
+def _batches(known: Sequence[Row], edge: Edge | None) -> str:
+    """Returns the mean curvature along the gradients of the steps' batches, over the latter half of the run."""
+    samples = np.array([row["batch_sharpness"] for row in known if "batch_sharpness" in row])
+    samples = samples[len(samples) // 2 :]
+    samples = samples[np.isfinite(samples)]
+    if edge is None or len(samples) < _FEWEST_BATCHES:
+        return ""
+    mean, error = np.mean(samples), np.std(samples, ddof=1) / math.sqrt(len(samples))
+    found = f"The batch sharpness of the latter half was {mean:.3g} ± {error:.2g} ({len(samples)} batches)"
+    if edge.unknown:
+        return f"{found}."
+    large, small = edge.threshold, edge.part.small_batch_threshold
+    if large == small:
+        return f"{found}, {mean / large:.2f} times its threshold."
+    return f"{found}: {mean / large:.2f} times the threshold of large batches, {mean / small:.2f} that of small ones."
+
+
+def _advice_by_steps(taken: Sequence[Row]) -> str:
+    """Returns by how much the latest steps are too long: on a parabola, by their realised edge."""
+    realised = np.array([row["realised_edge"] for row in taken[-_LATEST:]])
+    middle = np.median(realised[np.isfinite(realised)]) if np.any(np.isfinite(realised)) else 0.0
+    return f"By the latest steps the rate is about {middle:.2g} times too high." if middle > 1 else ""
+
+
+def _advice(end: Row, last: Row, edge: Edge | None) -> str:
     """Returns one sentence on the learning rate."""
+    if edge is None or edge.unknown:
+        return ""
     h, sharpness = last["learning_rate"], last["eigenvalue_0"]
     if sharpness <= 0:
         return "Nothing curves upwards here, so that the curvature sets the rate no limit."
-    largest = threshold.times_h / sharpness
-    if not math.isfinite(end["loss"]):
+    largest = h * edge.threshold / sharpness
+    if not math.isfinite(end.get("loss", 0.0)) or not math.isfinite(end.get("batch_loss", 0.0)):
         return f"The run left the finite numbers: at the last known curvature, rates below {largest:.3g} are stable."
     if h > largest:
         return f"The rate is beyond the edge of stability: at this curvature those below {largest:.3g} are stable."
