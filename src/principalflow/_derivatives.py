@@ -86,6 +86,11 @@ def hessian(loss: Batched, theta: Vector) -> Inexact[Array, "D D"]:
     return dense(loss.linearize(theta)[1], theta.size, theta.dtype)
 
 
+def linearize(loss: Batched, theta: Vector) -> tuple[Vector, Callable[[Vector], Vector]]:
+    """Returns the gradient and the function that multiplies vectors like theta by the Hessian."""
+    return jax.linearize(lambda t: value_and_gradient(loss, t)[1], theta)
+
+
 def times(product: Callable[[Vector], Vector], theta: Vector, v: _checks.Numbers) -> Vector:
     """Returns the linearised gradient along a vector of the size of theta, of whatever floating dtype."""
     v = _checks.inexact("v", v, theta.dtype)

@@ -13,6 +13,7 @@ What they can't judge, such as a callback, is refused: its author can vouch for 
 """
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import NamedTuple
 
 import jax
@@ -41,11 +42,12 @@ _OWN_DERIVATIVE = (
 )
 
 
+@singledispatch
 def require_holomorphic(objective: Objective, theta: Vector) -> None:
     """Raises a ValueError, with the causes and their replacements, unless the loss is holomorphic near theta."""
     if objective.vouched_holomorphic:
         return
-    near = _off_the_real_axis(theta)
+    near = off_the_real_axis(theta)
     try:
         found = _compiled_evaluations(objective, near)
     except jax.errors.ConcretizationTypeError:  # a loop that is evaluated turn by turn
@@ -116,7 +118,7 @@ def _check_equal(found: NDArray, expected: NDArray, tolerance: float, what: str)
         raise ValueError(f"The loss {what} by {violation / slope if slope else violation:.1e}. {_ADVICE}")
 
 
-def _off_the_real_axis(theta: Vector) -> Vector:
+def off_the_real_axis(theta: Vector) -> Vector:
     """A point that is off the real axis by a hundredth of theta's size."""
     numbers, random = np.asarray(theta), np.random.default_rng(0)
     scale = max(float(np.sqrt(np.mean(np.abs(numbers) ** 2))), 1e-3)

@@ -63,9 +63,9 @@ def random(objective: Objective, theta: _checks.Numbers | None = None, *, dimens
     r"""Returns a plane of random directions, each scaled filter by filter as the parameters are (Li et al. 2018).
 
     A direction is normal, and then $d_f \leftarrow d_f \|\theta_f\| / \|d_f\|$ for every filter $f$: what leads to one
-    output, the last axis of an array. Biases and the scales of normalisations, which are vectors, stay as they are. If
-    the parameters are nothing but vectors, each is a filter. So the picture doesn't depend on the scale of the weights
-    where the network doesn't either.
+    output, the last axis of an array (the first of PyTorch's). Biases and the scales of normalisations, which are
+    vectors, stay as they are. If the parameters are nothing but vectors, each is a filter. So the picture doesn't
+    depend on the scale of the weights where the network doesn't either.
 
     Args:
         objective: The loss.
@@ -248,7 +248,7 @@ def _scaled(objective: Objective, direction: Vector, theta: Vector) -> Vector:
     def scaled(params: Array, drawn: Array) -> Array:
         if params.ndim < 2 and not only_vectors:
             return jnp.zeros_like(drawn)
-        axes = None if only_vectors else tuple(range(params.ndim - 1))
+        axes = None if only_vectors else tuple({*range(params.ndim)} - {objective.output_axis % params.ndim})
         norm = lambda array: jnp.sqrt(jnp.sum(array**2, axes, keepdims=True))  # noqa: E731
         return drawn * norm(params) / norm(drawn)
 

@@ -71,6 +71,10 @@ class Objective(eqx.Module):
     chunk: int | None = eqx.field(static=True)
     vouched_holomorphic: bool = eqx.field(static=True)
 
+    # Where values and derivatives come from, and which axis of a weight counts what it leads to; PyTorch has its own.
+    _calculus = _derivatives
+    output_axis = -1
+
     def __init__(
         self,
         loss: Callable,
@@ -165,7 +169,7 @@ class Objective(eqx.Module):
             >>> pf.Objective(lambda params: params["w"] ** 2, {"w": 1.0}).value({"w": 3.0})
             Array(9., dtype=float64)
         """
-        return _derivatives.value(self, self.flat("theta", theta))
+        return self._calculus.value(self, self.flat("theta", theta))
 
     def gradient(self, theta: _checks.Numbers | PyTree) -> Vector:
         r"""Returns the gradient $g = \nabla E$ at `theta`.
@@ -181,7 +185,7 @@ class Objective(eqx.Module):
         """Returns the loss and its gradient at `theta`, for the price of the gradient."""
         theta = self.flat("theta", theta)
         with _loss.needs("loss", "a gradient"):
-            return _derivatives.value_and_gradient(self, theta)
+            return self._calculus.value_and_gradient(self, theta)
 
     def hvp(self, theta: _checks.Numbers | PyTree, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the Hessian product $\nabla^2 E\, v$ at `theta`, by forward over reverse mode.
@@ -199,7 +203,7 @@ class Objective(eqx.Module):
         """
         theta, v = self.flat("theta", theta), self._columns("v", v)
         with _loss.needs("loss", _loss.PRODUCTS):
-            return _derivatives.hvp(self, theta, v)
+            return self._calculus.hvp(self, theta, v)
 
     def hessian(self, theta: _checks.Numbers | PyTree) -> Inexact[Array, "D D"]:
         r"""Returns the dense Hessian $\nabla^2 E$ at `theta`: D products, so for small D.
@@ -217,7 +221,7 @@ class Objective(eqx.Module):
         size = theta.size
         _checks.fits("theta", 2 * size**2 * theta.itemsize, f"a Hessian and an identity of {size} x {size} numbers")
         with _loss.needs("loss", _loss.PRODUCTS):
-            return _derivatives.hessian(self, theta)
+            return self._calculus.hessian(self, theta)
 
     def third(self, theta: _checks.Numbers | PyTree, u: _checks.Numbers, v: _checks.Numbers) -> Vector | Block:
         r"""Returns the third derivatives contracted twice, $\nabla^3 E[u, v]$, as a vector.
@@ -242,7 +246,7 @@ class Objective(eqx.Module):
         if not jnp.iscomplexobj(theta) and (jnp.iscomplexobj(u) or jnp.iscomplexobj(v)):
             raise ValueError(f"u and v must be real where theta is real, got {u.dtype} and {v.dtype}.")
         with _loss.needs("loss", "third derivatives, which are taken in forward mode of the gradient"):
-            return _derivatives.third(self, theta, u, v)
+            return self._calculus.third(self, theta, u, v)
 
     def linearize(self, theta: _checks.Numbers | PyTree) -> tuple[Vector, Callable[[Vector], Vector]]:
         """Returns the gradient at `theta` and the function `v -> Hessian v` there.
@@ -264,7 +268,7 @@ class Objective(eqx.Module):
         if self._piece is not None:
             return self.gradient(theta), lambda v: self.hvp(theta, self.flat("v", v))
         with _loss.needs("loss", _loss.PRODUCTS):
-            gradient, product = jax.linearize(lambda t: _derivatives.value_and_gradient(self, t)[1], theta)
+            gradient, product = self._calculus.linearize(self, theta)
         return gradient, Partial(_derivatives.times, product, theta)
 
     def function(self) -> Callable[[Vector], Inexact[Array, ""]]:

@@ -128,7 +128,7 @@ def test_without_data_the_loss_takes_the_model():
 
 def test_parameters_may_be_thawed_along_the_way():
     monitor = plain(every=1)
-    model = monitor._take._model
+    model = monitor._of.model
     model[0].requires_grad_(False)
     monitor.observe(0, 0.1)
     model[0].requires_grad_(True)
@@ -227,7 +227,7 @@ def test_a_restored_recording_goes_on_bit_for_bit():
     one, other = (Monitor(tanh_network(LARGE), mean_square, tensors(LARGE), every=1) for _ in range(2))
     one.observe(0, 0.1)
     for monitor in (one, other):  # some way on
-        for p in monitor._take.params():
+        for p in monitor._of.params():
             p.data *= 0.99
     other._take.restore({name: torch.tensor(np.asarray(array)) for name, array in one._take.state.items()})
     assert other.observe(1, 0.1) == one.observe(1, 0.1)
@@ -241,11 +241,21 @@ def test_later_measurements_start_at_the_former_eigenpairs():
 
 def test_rate_and_momentum_come_from_the_optimizer():
     model = tanh_network(SMALL)
-    groups = [dict(params=model[0].parameters(), lr=0.1), dict(params=model[2].parameters(), lr=9.0, momentum=0.5)]
-    optimizer = torch.optim.SGD(groups, lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=9.0, momentum=0.5)
     row = Monitor(model, mean_square, tensors(SMALL), optimizer=optimizer).observe(0)
-    assert row["learning_rate"] == 9.0  # the largest
+    assert row["learning_rate"] == 9.0
     assert "2(1+m)/h, the threshold with momentum m = 0.5," in str(row["events"][0])
+
+
+def test_groups_with_rates_of_their_own_make_one_metric():
+    model, (x, y) = tanh_network(SMALL), tensors(SMALL)
+    groups = [dict(params=model[0].parameters(), lr=0.1), dict(params=model[2].parameters(), lr=0.3, momentum=0.5)]
+    row = Monitor(model, mean_square, (x, y), optimizer=torch.optim.SGD(groups, lr=0.1), k=1).observe(0)
+    objective = pf.Objective(square_loss, network(SMALL), numbers(SMALL))
+    threshold = np.repeat([2 / 0.1, 2 * 1.5 / 0.3], [3 * 8 + 8, 8 * 2 + 2])  # of each layer
+    relative = np.linalg.eigvalsh(objective.hessian(objective.theta) / np.sqrt(np.outer(threshold, threshold)))[-1]
+    assert row["edge"] == pytest.approx(relative)
+    assert (row["learning_rate"], row["threshold"]) == (0.1, 20)
 
 
 def test_nesterovs_momentum_has_its_own_threshold():
@@ -283,9 +293,10 @@ def test_descent_beyond_the_threshold_is_told():
 def test_a_model_that_is_not_finite_is_told():
     monitor = plain(every=1)
     monitor.observe(0, 0.1)
-    monitor._take.params()[0].data.fill_(math.nan)
+    monitor._of.params()[0].data.fill_(math.nan)
     rows = [monitor.observe(step, 0.1) for step in (1, 2)]
-    assert [str(event) for event in monitor.events] == ["the loss is not finite at step 1"]
+    assert [event.kind for event in monitor.events] == ["nonfinite", "spike"]
+    assert str(monitor.events[0]) == "the loss is not finite at step 1"
     assert "eigenvalue_0" not in rows[0]
 
 
@@ -296,54 +307,9 @@ def test_a_loss_without_curvature_is_measured():
     np.testing.assert_allclose(row["loss_change"], -0.1)
 
 
-class Trainer:
-    """As much of Lightning's trainer as a callback sees."""
-
-    def __init__(self, *callbacks):
-        self.callbacks, self.optimizers, self.global_step = callbacks, [], 0
-
-    def call(self, hook, *arguments):
-        for callback in self.callbacks:
-            getattr(callback, hook)(self, None, *arguments)
-
-    def fit(self, model, data, steps):
-        self.optimizers = [torch.optim.SGD(model.parameters(), lr=0.1)]
-        for hook in ("setup", "on_fit_start", "on_sanity_check_start", "on_train_start", "on_train_epoch_start"):
-            self.call(hook)
-        for i in range(steps):
-            self.call("on_train_batch_start", data, i)
-            self.global_step += 1
-            self.call("on_train_batch_end", {}, data, i)
-        for hook in ("on_train_epoch_end", "on_save_checkpoint", "on_train_end", "teardown"):
-            self.call(hook)
-
-
-def test_a_trainer_calls_the_monitor(capsys):
-    monitor = plain(every=2)
-    callback = monitor.callback()
-    Trainer(callback).fit(monitor._take._model, tensors(SMALL), steps=4)
-    assert [row["step"] for row in monitor.rows] == [1, 3]
-    assert monitor.rows[0]["learning_rate"] == 0.1
-    assert capsys.readouterr().out == monitor.summary() + "\n"
-    assert callback.state_dict() == {}
-    assert callback.load_state_dict({}) is None
-    assert callback.state_key == callback._legacy_state_key
-    assert not hasattr(callback, "something_else")
-
-
-def test_a_trainer_that_fails_closes_the_monitor():
-    monitor = plain()
-    Trainer(monitor.callback()).call("on_exception", KeyError("x"))
-    assert monitor._closed
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            dict(model=tanh_network(SMALL).half()),
-            "must have float32 or float64 parameters.*0.weight is torch.float16",
-        ),
         (dict(model=tanh_network(SMALL).requires_grad_(False)), "model must have parameters that require gradients"),
         (dict(model=3), "model must be an nn.Module"),
         (dict(loss=3), "loss must be a function of outputs and targets, got 3"),
@@ -381,3 +347,78 @@ def test_a_loss_that_returns_no_number_is_named(value):
 def test_batches_that_are_no_pairs_are_named():
     with pytest.raises(ValueError, match=r"data must be batches \(inputs, targets\), got a Tensor among them"):
         Monitor(tanh_network(SMALL), mean_square, [tensors(SMALL), torch.ones(2)]).observe(0, 0.1)
+
+
+class Cube(torch.autograd.Function):
+    """x^3, whose backward pass can't be differentiated."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, slope):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * slope
+
+
+class Cubic(nn.Module):
+    def __init__(self, exact):
+        super().__init__()
+        self.inner, self.exact = tanh_network(SMALL), exact
+
+    def forward(self, x):
+        out = self.inner(x)
+        return out**3 if self.exact else Cube.apply(out)
+
+
+def test_models_without_second_derivatives_are_measured_by_differences_and_an_event_says_so():
+    rows = [Monitor(Cubic(exact), mean_square, tensors(SMALL)).observe(0, 0.01) for exact in (True, False)]
+    assert "products_error" not in rows[0]
+    assert rows[1]["products_error"] < 1e-4
+    assert rows[1]["eigenvalue_0"] == pytest.approx(rows[0]["eigenvalue_0"], rel=1e-4)
+    assert [event.kind for event in rows[1]["events"]] == ["inexact"]
+    assert "differences of gradients from step 0 on" in str(rows[1]["events"][0])
+
+
+def test_half_precision_is_measured_in_single():
+    single, half = (tanh_network(LARGE, torch.float32) for _ in range(2))
+    half = half.to(torch.bfloat16)
+    single.load_state_dict(half.state_dict())
+    data = tensors(LARGE, torch.float32)
+    rows = [Monitor(model, mean_square, data, k=1).observe(0, 0.1) for model in (single, half)]
+    for name in ("loss", "eigenvalue_0", "gradient_norm"):
+        assert rows[1][name] == pytest.approx(rows[0][name], rel=1e-5)
+
+
+def test_layers_can_be_selected_by_name():
+    model, (x, y) = tanh_network(SMALL), tensors(SMALL)
+    row = Monitor(model, mean_square, (x, y), k=1, select=lambda name: name.startswith("2.")).observe(0, 0.1)
+    model[0].requires_grad_(False)
+    assert row["eigenvalue_0"] == pytest.approx(dense_eigenvalues(model, x, y)[0])
+
+
+def test_mappings_go_to_models_that_compute_their_own_loss():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = tanh_network(SMALL)
+
+        def forward(self, inputs, labels):
+            return {"loss": mean_square(self.inner(inputs), labels)}
+
+    x, y = tensors(SMALL)
+    optimizer_steps = []
+    model = Own()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    monitor = Monitor(model, data={"inputs": x, "labels": y}, optimizer=optimizer)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(x, y)["loss"]
+        loss.backward()
+        optimizer.step()
+        optimizer_steps.append(monitor.observe(step + 1, batch={"inputs": x, "labels": y}, loss=loss))
+    assert optimizer_steps[0]["threshold"] == pytest.approx(38 / 1e-3, rel=1e-4)
+    assert optimizer_steps[2]["realised_edge"] < 1

@@ -1,4 +1,4 @@
-"""principalflow for PyTorch: the drift-adjusted learning rate as a `torch.optim.Optimizer`, and a monitor."""
+"""principalflow for PyTorch: models as objectives, a monitor, rates from drift and curvature, optimisers' edges."""
 
 # pyright: reportMissingImports=false
 
@@ -7,7 +7,11 @@ try:
 except ImportError as error:
     raise ImportError("principalflow.torch needs PyTorch: pip install 'principalflow[torch]'.") from error
 
-from principalflow.torch._dal import DAL, NonFiniteWarning
+from principalflow.torch._along import NonFiniteWarning
+from principalflow.torch._cdat import CDAT
+from principalflow.torch._dal import DAL
 from principalflow.torch._monitor import Monitor
+from principalflow.torch._objective import objective
+from principalflow.torch._optimizers import edge
 
-__all__ = ["DAL", "Monitor", "NonFiniteWarning"]
+__all__ = ["CDAT", "DAL", "Monitor", "NonFiniteWarning", "edge", "objective"]

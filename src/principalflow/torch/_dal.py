@@ -3,9 +3,9 @@
 # PyTorch is optional, and its foreach functions are public in its documentation only by their underscored names.
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false
 
+import inspect
 import math
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,14 +13,10 @@ from torch import Tensor
 
 from principalflow import _checks
 from principalflow._curvature import Curvature, checked_curvature
-from principalflow.torch._derivatives import Closure, by_finite_difference, exactly
+from principalflow.torch._along import Along, Measured, norm, nothing, number
 
 
-class NonFiniteWarning(UserWarning):
-    """A gradient or a curvature is not finite, and the parameters become so too."""
-
-
-class DAL(torch.optim.Optimizer):
+class DAL(Along):
     r"""Gradient descent with the drift-adjusted learning rate, an optimiser without a rate to choose.
 
     A step is $\theta \leftarrow \theta - h(\theta)\, g$ with $h = \min(2/\|H \hat g\|^p, 5)$ and $\hat g = g/\|g\|$
@@ -46,6 +42,7 @@ class DAL(torch.optim.Optimizer):
         factor: The rate at curvature 1, 2 in the paper.
         momentum: m in [0, 1): $v \leftarrow m v - h g$, $\theta \leftarrow \theta + v$ (section 7).
         per_parameter: The rate $\min(2/|(H g)_i|^p, 5)$ for each parameter (appendix D); `group["lr"]` is their mean.
+            The curvatures are in `state`.
         curvature: `"hvp"` for the exact product by a second backward pass; `"finite_difference"` for one more gradient
             (appendix C), which works with whatever has a first derivative: fused attention, compiled models.
         every: The curvature is measured every this many steps and kept in between. So that a kept rate can't blow up,
@@ -59,7 +56,7 @@ class DAL(torch.optim.Optimizer):
             numbers are the same. By default yes.
 
     Raises:
-        ValueError: For an option out of its range, or parameters that DAL can't handle.
+        ValueError: For an option out of its range, a learning rate, or parameters that DAL can't handle.
 
     Example:
         >>> import torch
@@ -70,6 +67,11 @@ class DAL(torch.optim.Optimizer):
         >>> print(loss.item(), x.tolist(), optimizer.param_groups[0]["lr"])
         50.0 [0.0, 0.0] 0.25
     """
+
+    _OWN = ("factor", "max_learning_rate", "power", "momentum", "weight_decay", "adapt", "lr")
+    _SHARED = ("per_parameter", "curvature", "every", "average", "skip_nonfinite", "foreach")
+    _MEMORY = ("measured_curvature", "length", "count", "nonfinite")
+    _RATE = "drift_learning_rate"
 
     def __init__(
         self,
@@ -86,7 +88,9 @@ class DAL(torch.optim.Optimizer):
         weight_decay: float | None = None,
         skip_nonfinite: bool = False,
         foreach: bool | None = None,
+        **unknown: Any,
     ) -> None:
+        _refuse(unknown)
         checked_curvature(curvature)
         every = _checks.whole("every", every, 1)
         average = None if average is None else _checks.fraction("average", average)
@@ -97,132 +101,36 @@ class DAL(torch.optim.Optimizer):
         own = dict(power=power, max_learning_rate=max_learning_rate, factor=factor)
         own |= dict(momentum=0.0 if momentum is None else momentum, adapt=True, lr=0.0)
         own |= dict(weight_decay=0.0 if weight_decay is None else weight_decay)
-        # All in the groups, so that state_dict, copies and pickles carry it. `drift_learning_rate` repeats `lr`, to see
-        # whether somebody else wrote that.
         memory = dict(measured_curvature=0.0, length=0.0, count=0, nonfinite=0, drift_learning_rate=0.0)
         super().__init__(_checked_params(params), shared | own | memory)
 
-    @property
-    def curvature(self) -> float:
-        """The measured (or averaged) curvature that the last rate comes from; per parameter, look into `state`."""
-        return self.param_groups[0]["measured_curvature"]
-
-    @property
-    def count(self) -> int:
-        """How many steps were taken."""
-        return self.param_groups[0]["count"]
-
-    @property
-    def nonfinite(self) -> int:
-        """How many steps had a gradient or a curvature that was not finite."""
-        return self.param_groups[0]["nonfinite"]
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group, checking its options and parameters."""
-        super().add_param_group(param_group)
-        group, first = self.param_groups[-1], self.param_groups[0]
-        try:
-            unknown = sorted(set(group) - set(self.defaults) - {"params", "param_names", "initial_lr"})
-            if unknown:
-                raise ValueError(f"a group may have the options {', '.join(_OWN)}, got {', '.join(unknown)}.")
-            _check_options(group)
-            if group["adapt"] and group["lr"]:
-                raise ValueError(
-                    f"a group's lr needs adapt=False, since DAL computes it otherwise, got lr={group['lr']}."
-                )
-            for name in _SHARED:
-                if group[name] != first[name]:
-                    raise ValueError(f"{name} is one for all groups, got {group[name]!r} beside {first[name]!r}.")
-            for p in group["params"]:
-                _check_parameter(p, group)
-        except ValueError:
-            self.param_groups.pop()
-            raise
-        group.update({name: first[name] for name in _MEMORY})
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads what `state_dict` returned, options included."""
-        for group in state_dict["param_groups"]:
-            missing = sorted(set(self.defaults) - set(group))
-            if missing:
-                raise ValueError(f"state_dict must be one of DAL's, got one without {', '.join(missing)}.")
-        super().load_state_dict(state_dict)
-
-    @torch.no_grad()
-    def step(self, closure: Closure | Sequence[Closure] | None = None) -> Tensor:  # pyright: ignore
-        """Takes one step and returns the loss before it.
-
-        Args:
-            closure: Computes the loss, as the class says. A list of them accumulates.
-
-        Returns:
-            The loss, the sum over the closures.
-
-        Raises:
-            RuntimeError: Where the closure, the model or a scheduler doesn't fit, with the remedy.
-            ValueError: For a group's option that was set out of its range.
-        """
-        closures: list[Any] = list(closure) if isinstance(closure, Sequence) else [closure]
-        if not closures or not all(map(callable, closures)):
-            raise RuntimeError("DAL measures curvature, so step needs a closure: step(lambda: criterion(model(x), y)).")
-        for i, group in enumerate(self.param_groups):
-            _check_options(group, scheduled=True)
-            _refuse_other_writers(group, i)
+    def _is_due(self) -> bool:
         shared = self.param_groups[0]
-        params = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        adaptive = {p for group in self.param_groups if group["adapt"] for p in group["params"] if p.requires_grad}
         # A gradient of zero has no direction to measure, and a new parameter no curvature yet.
-        due = shared["count"] % shared["every"] == 0 or shared["length"] == 0
-        due = due or (shared["per_parameter"] and any("curvature" not in self.state[p] for p in adaptive))
+        if shared["count"] % shared["every"] == 0 or shared["length"] == 0:
+            return True
+        return shared["per_parameter"] and any("curvature" not in self.state[p] for p in self._adaptive())
 
-        differentiate = exactly if shared["curvature"] == "hvp" else by_finite_difference
-        loss, gradient, hessian_times = differentiate(closures, params, again=due)
-        for p, g in zip(params, gradient, strict=True):
-            p.grad = g
-        along = {p: g for p, g in zip(params, gradient, strict=True) if p in adaptive and g is not None}
-        length = _norm(along.values())
-        rest = _norm(g for p, g in zip(params, gradient, strict=True) if p not in along and g is not None)
-        finite = math.isfinite(length) and math.isfinite(rest)
-        measured: float | dict[Tensor, Tensor] = math.nan
-        if due and finite:
-            measured = self._measure(params, along, length, hessian_times)
-            values = measured.values() if isinstance(measured, dict) else [torch.tensor(measured)]
-            finite = all(bool(c.isfinite().all()) for c in values)
-        if not finite:
-            self._remember(nonfinite=shared["nonfinite"] + 1)
-            if shared["skip_nonfinite"]:
-                return loss
-            warnings.warn(
-                "a gradient or curvature is not finite, and the step is taken as it is. "
-                "DAL(..., skip_nonfinite=True) leaves such steps out.",
-                NonFiniteWarning,
-                stacklevel=2,
-            )
-        if due:
-            self._keep(measured, length)
-        # As in `scale_by_dal`: nothing else would hold the sharpest directions before the next measurement.
-        brake = min(1.0, shared["length"] / length) if length else 1.0
-        for group in self.param_groups:
-            self._move(group, brake)
-        self._remember(count=shared["count"] + 1)
-        return loss
+    def _proposed(self, params: list[Tensor]) -> tuple[dict[Tensor, Tensor], float, Callable[[], None]]:
+        """Returns the gradient of the groups that adapt."""
+        gradients = {p: p.grad for p in params if p.grad is not None}
+        along = {p: gradients[p] for p in self._adaptive() if p in gradients}
+        rest = norm(g for p, g in gradients.items() if p not in along)
+        length = norm(along.values()) if math.isfinite(rest) else math.nan
+        return along, length, nothing
 
-    def _measure(
-        self, params: list[Tensor], along: dict[Tensor, Tensor], length: float, hessian_times: Callable
-    ) -> float | dict[Tensor, Tensor]:
-        """Returns the curvature, one number or |Hg| for each parameter, with its average if there is one."""
-        shared = self.param_groups[0]
-        direction = [along[p] / (length or 1.0) if p in along else None for p in params]
-        product = {p: Hd for p, Hd in zip(params, hessian_times(direction), strict=True) if Hd is not None}
-        weight = 1.0
-        if shared["average"] is not None:
-            weight = (1 - shared["average"]) / (1 - shared["average"] ** (shared["count"] // shared["every"] + 1))
-        if not shared["per_parameter"]:
-            return _smoothed(_number(_norm(product.values())), _number(self.curvature), weight).item()
+    def _adaptive(self) -> list[Tensor]:
+        return [p for group in self.param_groups if group["adapt"] for p in group["params"] if p.requires_grad]
+
+    def _measured(self, direction: dict[Tensor, Tensor], product: dict[Tensor, Tensor], length: float) -> Measured:
+        """Returns the curvature, one number or |Hg| for each parameter."""
+        weight = self._newest_weight()
+        if not self.param_groups[0]["per_parameter"]:
+            return _smoothed(number(norm(product.values())), number(self.curvature), weight).item()
         new = {p: Hd.abs() * length for p, Hd in product.items()}
         return {p: _smoothed(c, self.state[p].get("curvature", c), weight) for p, c in new.items()}
 
-    def _keep(self, measured: float | dict[Tensor, Tensor], length: float) -> None:
+    def _keep(self, measured: Measured, length: float) -> None:
         self._remember(length=length)
         if isinstance(measured, dict):
             for p, c in measured.items():
@@ -230,16 +138,12 @@ class DAL(torch.optim.Optimizer):
         else:
             self._remember(measured_curvature=measured)
 
-    def _remember(self, **values: float) -> None:
-        for group in self.param_groups:
-            group.update(values)
-
-    def _move(self, group: dict[str, Any], brake: float) -> None:
+    def _move(self, group: dict[str, Any], along: dict[Tensor, Tensor], part: float) -> None:
         """Moves a group's parameters, and writes the rate into the group."""
         params = [p for p in group["params"] if p.requires_grad and p.grad is not None and p.numel()]
         own: dict[Tensor, Tensor] = {}
         if group["adapt"] and group["per_parameter"]:
-            own = {p: brake * _rate(group, self.state[p]["curvature"]) for p in params if "curvature" in self.state[p]}
+            own = {p: part * _rate(group, self.state[p]["curvature"]) for p in params if "curvature" in self.state[p]}
             params = list(own)
         if not params:
             return
@@ -247,7 +151,7 @@ class DAL(torch.optim.Optimizer):
             mean = torch.cat([rate.ravel().to("cpu", torch.float64) for rate in own.values()]).mean().item()
             group["lr"] = group["drift_learning_rate"] = mean
         elif group["adapt"]:
-            group["lr"] = group["drift_learning_rate"] = brake * _rate(group, _number(self.curvature)).item()
+            group["lr"] = group["drift_learning_rate"] = part * _rate(group, number(self.curvature)).item()
         # All tensors in one call, or the same calls for one tensor after another.
         for batch in [[p] for p in params] if group["foreach"] is False else [params]:
             rates: Any = [own[p] for p in batch] if own else group["lr"]
@@ -262,10 +166,32 @@ class DAL(torch.optim.Optimizer):
                 steps = torch._foreach_add(steps, torch._foreach_mul(batch, rates), alpha=group["weight_decay"])
             torch._foreach_sub_(batch, steps)
 
+    def _check_options(self, group: dict[str, Any], scheduled: bool = False) -> None:
+        group["power"] = _checks.non_negative("power", group["power"])
+        group["max_learning_rate"] = _checks.positive("max_learning_rate", group["max_learning_rate"])
+        factor = _checks.non_negative if scheduled else _checks.positive
+        group["factor"] = factor("factor", group["factor"])
+        group["momentum"] = _checks.fraction("momentum", group["momentum"])
+        group["weight_decay"] = _checks.non_negative("weight_decay", group["weight_decay"])
+        most = min((torch.finfo(p.dtype).max for p in group["params"] if p.is_floating_point()), default=math.inf)
+        if group["weight_decay"] > most:
+            given = group["weight_decay"]
+            raise ValueError(
+                f"weight_decay must be at most {most:.3g}, the largest number of the params, got {given:g}."
+            )
+        if not group["adapt"]:
+            _checks.positive("lr, which a group with adapt=False must have,", group["lr"])
+        elif group["lr"] and not scheduled:
+            raise ValueError(f"a group's lr needs adapt=False, since DAL computes it otherwise, got lr={group['lr']}.")
 
-_MEMORY = ("measured_curvature", "length", "count", "nonfinite")
-_OWN = ("power", "max_learning_rate", "factor", "momentum", "weight_decay", "adapt", "lr")
-_SHARED = ("per_parameter", "curvature", "every", "average", "skip_nonfinite", "foreach")
+    def _check_parameter(self, p: Tensor, group: dict[str, Any]) -> None:
+        super()._check_parameter(p, group)
+        if group["per_parameter"] and p.dtype == torch.float16:
+            raise ValueError("per_parameter needs more range than float16 has: use bfloat16 or float32.")
+
+    def _refuse_other_writers(self, group: dict[str, Any], index: int) -> None:
+        if group["adapt"]:
+            super()._refuse_other_writers(group, index)
 
 
 def _rate(group: dict[str, Any], curvature: Tensor) -> Tensor:
@@ -277,43 +203,16 @@ def _smoothed(new: Tensor, old: Tensor, weight: float) -> Tensor:
     return torch.where(old.isfinite(), torch.maximum(new, weight * new + (1 - weight) * old), new)
 
 
-def _norm(tensors: Iterable[Tensor]) -> float:
-    """Returns the Euclidean norm, in single precision at least, without overflow or underflow on the way."""
-    wide = [t.to(torch.promote_types(t.dtype, torch.float32)) for t in tensors if t.numel()]
-    if not wide:
-        return 0.0
-    norm = _gathered(wide).norm().item()
-    if 1e-15 < norm < math.inf:  # the squares of single precision are fine
-        return norm
-    largest = _gathered(wide, order=math.inf).max().item()
-    if not 0 < largest < math.inf:
-        return largest
-    return largest * _gathered([t / largest for t in wide]).norm().item()
-
-
-def _gathered(tensors: list[Tensor], order: float = 2.0) -> Tensor:
-    """Returns the norms of the tensors, on one device."""
-    return torch.stack([norm.to(tensors[0].device) for norm in torch._foreach_norm(tensors, order)])
-
-
-def _number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
-
-
-def _check_options(group: dict[str, Any], scheduled: bool = False) -> None:
-    """Makes a group's options numbers, if they are right; a schedule may take the factor down to 0."""
-    group["power"] = _checks.non_negative("power", group["power"])
-    group["max_learning_rate"] = _checks.positive("max_learning_rate", group["max_learning_rate"])
-    factor = _checks.non_negative if scheduled else _checks.positive
-    group["factor"] = factor("factor", group["factor"])
-    group["momentum"] = _checks.fraction("momentum", group["momentum"])
-    group["weight_decay"] = _checks.non_negative("weight_decay", group["weight_decay"])
-    most = min((torch.finfo(p.dtype).max for p in group["params"] if p.is_floating_point()), default=math.inf)
-    if group["weight_decay"] > most:
-        given = group["weight_decay"]
-        raise ValueError(f"weight_decay must be at most {most:.3g}, the largest number of the params, got {given:g}.")
-    if not group["adapt"]:
-        _checks.positive("lr, which a group with adapt=False must have,", group["lr"])
+def _refuse(unknown: dict[str, Any]) -> None:
+    """Raises for options that DAL has not: a rate, as other optimisers take it, or a misspelt one."""
+    for name in unknown:
+        if name in ("lr", "learning_rate"):
+            raise ValueError(
+                f"DAL takes no {name}, since it computes the rate at every step: factor scales it, and "
+                "max_learning_rate is the most that it may be."
+            )
+        options = inspect.signature(DAL).parameters
+        raise TypeError(f"DAL has no option {name!r}.{_checks.did_you_mean(name, options)}")
 
 
 def _checked_params(params: Any) -> list[Any]:
@@ -323,26 +222,3 @@ def _checked_params(params: Any) -> list[Any]:
         given = _checks.shown(params)
         raise ValueError(f"params must be tensors, named tensors or groups of them, at least one, got {given}.")
     return items
-
-
-def _check_parameter(p: Tensor, group: dict[str, Any]) -> None:
-    if not p.is_floating_point():
-        raise ValueError(f"params must be real floating-point numbers, got {p.dtype}.")
-    if hasattr(p, "device_mesh"):
-        raise ValueError("params must not be sharded (DTensor): DAL would measure each part alone.")
-    if group["curvature"] == "finite_difference" and torch.finfo(p.dtype).bits < 32:
-        raise ValueError(
-            f"a finite difference of {p.dtype} parameters is lost in rounding: use curvature='hvp', "
-            "or keep the parameters in float32."
-        )
-    if group["per_parameter"] and p.dtype == torch.float16:
-        raise ValueError("per_parameter needs more range than float16 has: use bfloat16 or float32.")
-
-
-def _refuse_other_writers(group: dict[str, Any], index: int) -> None:
-    lr, ours = group["lr"], group["drift_learning_rate"]
-    if group["adapt"] and lr != ours and not math.isnan(ours):
-        raise RuntimeError(
-            f"somebody, perhaps a scheduler, set the lr of group {index} to {lr}, but DAL computes it: "
-            "schedule the group's 'factor' or 'max_learning_rate' instead."
-        )
