@@ -7,6 +7,7 @@ from itertools import pairwise
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import principalflow as pf
 
@@ -49,6 +50,64 @@ def random_quadratic(size, h, seed=0):
     return (A + A.T) / 2, random.standard_normal(size), random.standard_normal(size)
 
 
+DAL_OPTIONS = [
+    dict(),
+    dict(power=0.5),
+    dict(power=0.0, factor=0.3),
+    dict(power=2.0, factor=0.7, max_learning_rate=0.4),
+    dict(momentum=0.9),
+    dict(curvature="finite_difference"),
+    dict(every=3),
+    dict(every=3, curvature="finite_difference", average=0.5),
+    dict(average=0.9),
+    dict(per_parameter=True),
+    dict(per_parameter=True, power=0.5, momentum=0.5, every=2),
+    dict(weight_decay=0.1),
+    dict(skip_nonfinite=True),
+]
+CDAT_OPTIONS = [
+    dict(),
+    dict(base=optax.sgd(1.0), average=None, max_learning_rate=5.0),
+    dict(base=optax.adamw(1.0, weight_decay=0.1), measure="drift"),
+    dict(base=optax.sgd(1.0, momentum=0.9), curvature="finite_difference"),
+    dict(every=3),
+    dict(base=optax.rmsprop(1.0), every=3, curvature="finite_difference", average=0.5, measure="drift"),
+    dict(power=0.5, scale=0.3),
+    dict(skip_nonfinite=True),
+]
+
+
+def bowl(dtype=np.float64, seed=0, size=5):
+    """A quadratic: its Hessian, its loss, and a point in a tree of two leaves."""
+    random = np.random.default_rng(seed)
+    A = random.standard_normal((size, size))
+    A = (A + A.T).astype(dtype)
+    point = {
+        "a": jnp.asarray(random.standard_normal((2, 1)), dtype),
+        "b": jnp.asarray(random.standard_normal(3), dtype),
+    }
+
+    def loss(params):
+        x = flat(params)
+        return x @ A @ x / 2
+
+    return A, loss, point
+
+
+def flat(tree):
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+
+def run(tx, loss, params, steps, **extra):
+    """The parameters and the state after every step of an optimiser that measures curvature."""
+    state, path = tx.init(params), []
+    for _ in range(steps):
+        updates, state = tx.update(jax.grad(loss)(params), state, params, value_fn=loss, **extra)
+        params = optax.apply_updates(params, updates)
+        path.append((params, state))
+    return path
+
+
 def slope(xs, ys):
     """The slope of log y over log x."""
     return np.polyfit(np.log(xs), np.log(ys), 1)[0]
@@ -76,6 +135,7 @@ WHOLE_OPTIONS = (
 )
 REAL_OPTIONS = (
     *("width", "gain", "learning_rate", "momentum", "power", "factor", "max_learning_rate", "tolerance", "average"),
+    *("beta1", "beta2", "eps", "weight_decay"),
 )
 WORD_OPTIONS = (
     *("data", "label", "model", "activation", "normalization", "pooling", "stem", "loss", "optimizer", "schedule"),

@@ -1,6 +1,5 @@
 """What the page says and holds."""
 
-import dataclasses
 import json
 import os
 import re
@@ -126,15 +125,15 @@ def test_runs_with_different_momentum_are_compared_by_their_own_thresholds(frame
     head, rows = _summary.comparison(runs)
     assert (relative["label"], relative["axis"], relative["level"]) == ("λ₀ / threshold", "λ / threshold", 1)
     assert [max(line["y"]) for line in relative["lines"]] == [1.1, 0.578947]
-    assert "Above the dashed line, a run's own threshold for λ (2/h or 3.8/h by its momentum" in sharpness["text"]
+    assert "Above the dashed line, a run's own threshold for λ (2/h or 3.8/h with learning rate h)" in sharpness["text"]
     assert (head[-2], [row[-2] for row in rows]) == ("largest λ₀ / threshold", ["1.1", "0.5789"])
 
 
-def test_momentum_that_runs_share_moves_the_level(frame):
+def test_momentum_that_runs_share_makes_sharpness_a_share_of_the_threshold(frame):
     runs = [read(name, frame.assign(threshold=3.8 / 0.05)) for name in "ab"]
     sharpness = _plots.draw([*runs, read("c", without_records(frame))])[1]
-    assert (sharpness["views"][0]["label"], sharpness["views"][0]["level"]) == ("h λ₀", 3.8)
-    assert "λ = 3.8/h with learning rate h and this momentum (2/h without)" in sharpness["text"]
+    assert (sharpness["views"][0]["label"], sharpness["views"][0]["level"]) == ("λ₀ / threshold", 1)
+    assert "λ = 3.8/h with learning rate h (2/h for plain descent)" in sharpness["text"]
 
 
 def test_what_was_measured_once_is_told_in_a_table_and_not_drawn(frame):
@@ -197,13 +196,79 @@ def test_the_threshold_is_drawn_with_the_eigenvalues_and_two_with_the_scaled(fra
     assert scaled["level"] == 2
 
 
-def test_the_threshold_is_said_to_be_no_edge_of_adams(frame):
-    run = read("run", frame)
-    plain, adam = (
-        _plots.draw([dataclasses.replace(run, config={"optimizer": name})])[1]["text"] for name in ("gd", "adam")
+def configured(frame, **options):
+    """The frame of a run with these options."""
+    frame = frame.copy()
+    frame.attrs = frame.attrs | {"config": options}
+    return frame
+
+
+def adam_run(frame):
+    return configured(frame.assign(threshold=38 / 0.05, edge=frame["eigenvalue_0"] / 760), optimizer="adam")
+
+
+def test_adam_is_drawn_against_its_own_threshold_and_its_metric_is_told(frame):
+    run = read("run", adam_run(frame))
+    sharpness = _plots.draw([run])[1]
+    plain, relative = sharpness["views"]
+    assert [line["name"] for line in plain["lines"]] == ["λ₀", "λ₁", "38/h"]
+    assert set(plain["lines"][-1]["y"]) == {760}
+    assert (relative["label"], relative["level"], max(relative["lines"][0]["y"])) == ("λ / threshold", 1, 0.0578947)
+    assert "λ = 38/h with learning rate h (2/h for plain descent)" in sharpness["text"]
+    assert "For adam, λ is the curvature in the metric in which steps are taken" in sharpness["text"]
+    assert "λ₀ in adam's metric was above 38/h in none of 5 measurements; the largest λ₀ over it was 0.05789" in words(
+        adam_run(frame)
     )
-    assert "Not so for" not in plain
-    assert "Not so for adam, which rescale" in adam
+
+
+def test_the_share_of_the_threshold_is_not_offered_twice(frame):
+    views = _plots.draw([read("run", adam_run(frame))])[-1]["views"]
+    assert [view["label"] for view in views] == ["products", "seconds"]
+
+
+def test_what_is_told_of_a_step_down_the_gradient_is_not_told_of_momentum(frame):
+    told = "raises the loss at"
+    assert told in words(frame)
+    assert told not in words(frame.assign(threshold=3.8 / 0.05))
+    plain, adam = (_plots.draw([read("run", frame)]) for frame in (frame, adam_run(frame)))
+    assert not any("Momentum has no part" in plot["text"] for plot in plain)
+    assert sum("Momentum has no part" in plot["text"] for plot in adam) == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(optimizer="adam"), dict(optimizer="prodigy"), dict(optimizer="dal", per_parameter=True)],
+    ids=["adam, as earlier versions recorded it", "prodigy", "dal"],
+)
+def test_without_a_known_threshold_none_is_drawn_and_that_is_told(frame, options):
+    frame = configured(frame, **options)
+    sharpness = _plots.draw([read("run", frame)])[1]
+    assert [[line["name"] for line in view["lines"]] for view in sharpness["views"]] == [["λ₀", "λ₁"]]
+    name = options["optimizer"]
+    assert f"No threshold is known for {name}, so none is drawn there." in sharpness["text"]
+    assert "dashed line" not in sharpness["text"]
+    assert f"The largest λ₀ was 44, at step 4; no threshold is known for {name}." in words(frame)
+
+
+def test_what_a_monitor_could_not_read_has_no_threshold(frame):
+    of_rate = [name for name in frame if name.startswith(("regime", "coefficient", "loss_change", "drift"))]
+    run = read("mine", frame.drop(columns=of_rate).assign(residual_0=0.1))
+    assert run.unknown
+    assert "no threshold is known for mine" in " ".join(_summary.sentences(run))
+
+
+def test_runs_with_and_without_a_threshold_are_compared(frame):
+    runs = [read("a", frame), read("b", configured(frame, optimizer="prodigy"))]
+    relative, plain = _plots.draw(runs)[1]["views"][:2]
+    assert [line["name"] for line in relative["lines"]] == ["a"]
+    assert [line["name"] for line in plain["lines"]] == ["a: λ₀", "a: 2/h", "b: λ₀"]
+    assert [row[-2] for row in _summary.comparison(runs)[1]] == ["2.2", "none"]
+
+
+def test_a_threshold_without_one_formula_is_told_in_words(frame):
+    run = read("run", frame.assign(threshold=np.linspace(40, 80, 10)))
+    assert run.edge == "the optimiser's threshold"
+    assert "λ₀ was above the optimiser's threshold in none" in " ".join(_summary.sentences(run))
 
 
 def test_colours_tell_directions_of_one_run_and_runs_of_several(frame):

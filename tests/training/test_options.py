@@ -153,6 +153,13 @@ def test_the_path_of_a_config_may_be_a_string(tmp_path):
         (dict(momentum=0.9, optimizer="prodigy"), "momentum is an option that prodigy doesn't have"),
         (dict(momentum=0.9, optimizer="dog"), "momentum is an option that dog doesn't have"),
         (dict(learning_rate=0.1, power=0.5, optimizer="adam"), "power is an option that is of dal alone"),
+        (dict(learning_rate=0.1, beta1=0.5), "beta1 is an option that gd doesn't have"),
+        (dict(learning_rate=0.1, beta1=0.5, optimizer="rmsprop"), "beta1 is an option that rmsprop doesn't have"),
+        (dict(beta2=0.5, optimizer="dog"), "beta2 is an option that dog doesn't have"),
+        (dict(eps=1e-6, optimizer="dal"), "eps is an option that dal doesn't have"),
+        (dict(learning_rate=0.1, weight_decay=0.1, optimizer="adam"), "weight_decay is an option that adam doesn't"),
+        (dict(learning_rate=0.1, beta2=1, optimizer="adam"), "beta2 must be a number of at least 0 and below 1"),
+        (dict(learning_rate=0.1, eps=0, optimizer="adam"), "eps must be a finite number above 0"),
         (dict(learning_rate=0.1, stem="small"), "stem is an option that a model 'mlp' doesn't have"),
         (dict(learning_rate=0.1, stem="smal", model="resnet18"), "Did you mean 'small'"),
         (dict(learning_rate=0.1, model="mpl"), "Did you mean 'mlp'"),
@@ -204,6 +211,7 @@ def of(names, *values):
 )
 def test_an_option_that_cannot_work_is_named_in_short(name, value):
     options = dict(optimizer="dal") if name in OF_DAL else dict(learning_rate=0.1)
+    options |= dict(optimizer="adamw") if name in ("beta1", "beta2", "eps", "weight_decay") else {}
     options |= dict(model="resnet18") if name in ("normalization", "pooling", "stem") else {}
     value = [value] if name == "hidden" else value
     with pytest.raises(ValueError, match=rf"^{name} must be ") as caught:

@@ -142,10 +142,20 @@ def taken_by(tx, steps=20):
     return losses, rates
 
 
-def test_adam_is_optax_adam(tmp_path):
-    run(replace(IRIS, optimizer="adam", record_every=0), tmp_path)
+RESCALING = {
+    "adam": (dict(beta1=0.8, beta2=0.9, eps=1e-3), optax.adam(0.1, b1=0.8, b2=0.9, eps=1e-3)),
+    "adamw": (dict(weight_decay=0.5), optax.adamw(0.1, weight_decay=0.5)),
+    "nadam": ({}, optax.nadam(0.1)),
+    "rmsprop": (dict(eps=1e-6), optax.rmsprop(0.1, decay=0.99, eps=1e-6, eps_in_sqrt=False)),
+}
+
+
+@pytest.mark.parametrize("name", RESCALING)
+def test_optimisers_that_rescale_are_those_of_optax(tmp_path, name):
+    options, tx = RESCALING[name]
+    run(replace(IRIS, optimizer=name, record_every=0, **options), tmp_path)
     frame = pf.runs.load(tmp_path)
-    np.testing.assert_allclose(frame["loss"], taken_by(optax.adam(0.1))[0], rtol=1e-9)
+    np.testing.assert_allclose(frame["loss"], taken_by(tx)[0], rtol=1e-9)
     np.testing.assert_array_equal(frame["learning_rate"], 0.1)
 
 
@@ -212,6 +222,7 @@ INTERRUPTED = {
         IRIS, optimizer="dal", learning_rate=None, momentum=0.9, average=0.9, batch_size=40, curvature_every=3
     ),
     "dog": replace(IRIS, optimizer="dog", learning_rate=None, batch_size=40, precision="float32"),
+    "adamw": replace(IRIS, optimizer="adamw", batch_size=40, precision="float32"),
     # Above 500 parameters, where eigenpairs start at those of the record before.
     "iterative": replace(IRIS, hidden=(20, 20), learning_rate=1.5, record_every=2),
 }

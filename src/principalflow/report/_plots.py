@@ -8,7 +8,7 @@ import numpy as np
 
 from principalflow.plot import typical
 from principalflow.report._points import points
-from principalflow.report._run import RELATIVE, SCALED, THRESHOLD, Run, edges
+from principalflow.report._run import RELATIVE, SCALED, THRESHOLD, Run, edges, of_descent
 
 Drawing = dict[str, Any]
 
@@ -75,14 +75,13 @@ def _sharpness(runs: list[Run]) -> Drawing:
         views = [view for i in directions for view in (_scaled(runs, [i]), _eigenvalues(runs, [i]))]
     else:
         views = [_eigenvalues(runs, directions), _scaled(runs, directions)]
-    scaled = sorted({run.config.get("optimizer", "") for run in runs} & {"adam", "prodigy", "dog"})
-    but = f" Not so for {', '.join(scaled)}, which rescale gradients: the line is gradient descent's." if scaled else ""
     return _plot(
         "sharpness",
         "Sharpness",
-        "The largest eigenvalues λ of the Hessian: how sharply the loss bends, λ₀ in the sharpest direction. Above the "
-        f"dashed line, {_threshold(runs)}, each step overshoots further than the one before; "
-        f"training often rises to this edge and stays near it (sections 3.1 and 5).{but}",
+        "The largest eigenvalues λ of the Hessian: how sharply the loss bends, λ₀ in the sharpest direction."
+        + _threshold(runs)
+        + _metric(runs)
+        + _unknown(runs),
         views,
         log=False,
     )
@@ -91,25 +90,59 @@ def _sharpness(runs: list[Run]) -> Drawing:
 def _eigenvalues(runs: list[Run], directions: Sequence[int]) -> Drawing:
     labels = {f"eigenvalue_{i}": f"λ{_subscript(i)}" for i in directions}
     label = "λ" if len(runs) == 1 else f"λ{_subscript(directions[0])}"
-    formulas = [*edges(runs).values()]
-    threshold = formulas[0] if len(formulas) == 1 else "threshold"
+    known = edges(runs)
+    threshold = known[0] if len(known) == 1 else "threshold"
     return _view(label, "eigenvalue λ", _lines(runs, labels | {THRESHOLD: threshold}))
 
 
 def _scaled(runs: list[Run], directions: Sequence[int]) -> Drawing:
-    levels = [*edges(runs)]
-    column, name, level = (SCALED, "h λ{}", levels[0]) if len(levels) == 1 else (RELATIVE, "λ{} / threshold", 1)
+    column, name, level = (SCALED, "h λ{}", 2) if of_descent(runs) else (RELATIVE, "λ{} / threshold", 1)
     labels = {column.format(i): name.format(_subscript(i)) for i in directions}
     label = name.format("" if len(runs) == 1 else _subscript(directions[0]))
     return _view(label, name.format(""), _lines(runs, labels), level)
 
 
 def _threshold(runs: list[Run]) -> str:
-    """Returns what the dashed line is, with and without momentum."""
-    *others, largest = edges(runs).values() or ["2/h"]
-    if others:
-        return f"a run's own threshold for λ ({', '.join(others)} or {largest} by its momentum, with learning rate h)"
-    return f"λ = {largest} with learning rate h" + ("" if largest == "2/h" else " and this momentum (2/h without)")
+    """Returns what the dashed line is, if there is one."""
+    known = edges(runs)
+    if not known:
+        return ""
+    line = f"λ = {known[0]} with learning rate h" if "/h" in known[0] else known[0]
+    line += "" if of_descent(runs) else " (2/h for plain descent)"
+    if len(known) > 1:
+        line = f"a run's own threshold for λ ({', '.join(known[:-1])} or {known[-1]} with learning rate h)"
+    return (
+        f" Above the dashed line, {line}, each step overshoots further than the one before; training often rises to "
+        "this edge and stays near it (sections 3.1 and 5)."
+    )
+
+
+def _metric(runs: list[Run]) -> str:
+    """Returns whose curvature is that in a metric of its own, and which one that is."""
+    names = sorted({run.metric for run in runs if run.metric})
+    if not names:
+        return ""
+    return (
+        f" For {_listed(names)}, λ is the curvature in the metric in which steps are taken, of P^(-1/2) H P^(-1/2): H "
+        "is the Hessian, and P what gradients are divided by, the root of a running average of their squares. λ₀ of H "
+        "itself does not tell whether these steps are stable."
+    )
+
+
+def _unknown(runs: list[Run]) -> str:
+    names = sorted({run.optimizer for run in runs if run.unknown})
+    return f" No threshold is known for {_listed(names)}, so none is drawn there." if names else ""
+
+
+def _of_which_step(runs: list[Run]) -> str:
+    """Returns that a quantity is of a step which isn't the optimiser's, where that is so."""
+    if of_descent(runs) and not any(run.metric for run in runs):
+        return ""
+    return " Momentum has no part in this: it is of a step down the gradient alone, in the optimiser's metric."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _coefficients(runs: list[Run]) -> Drawing:
@@ -118,7 +151,8 @@ def _coefficients(runs: list[Run]) -> Drawing:
         "coefficients",
         "Stability coefficients",
         "The real part of the stability coefficient sc of each direction. Below zero, the step goes downhill along it; "
-        "above, it climbs, and where it climbs much the loss is about to rise (sections 3.1 and 5).",
+        "above, it climbs, and where it climbs much the loss is about to rise (sections 3.1 and 5)."
+        + _of_which_step(runs),
         _views(runs, columns, "Re sc", level=0),
         log=True,
     )
@@ -138,7 +172,7 @@ def _loss_change(runs: list[Run]) -> Drawing:
         "What a step of plain gradient descent does to the loss where the curvature was measured, beside two "
         "predictions from gradient and Hessian before it: of the step itself to second order, and of the principal "
         "flow. Above zero the loss rises; where measured and predicted agree, the curvature explains "
-        "the change (sections 5 and A.8.1).",
+        "the change (sections 5 and A.8.1)." + _of_which_step(runs),
         views,
         log=True,
     )
@@ -150,7 +184,7 @@ def _drift(runs: list[Run]) -> Drawing:
         "drift",
         "Drift",
         "How far one step lands from where the gradient flow, descent with infinitely small steps, would arrive. Much "
-        "drift means that the learning rate is large for the curvature (section 6).",
+        "drift means that the learning rate is large for the curvature (section 6)." + _of_which_step(runs),
         [_view("drift", "distance in parameters", lines)],
         log=True,
     )
@@ -160,7 +194,7 @@ def _rate(runs: list[Run]) -> Drawing:
     return _plot(
         "rate",
         "Learning rate",
-        "The learning rate h of each step. Where it falls, the edge of stability rises, 2/h without momentum; "
+        "The learning rate h of each step. Where it falls, the threshold for λ rises, 2/h for plain descent; "
         "drift-adjusted rates (DAL) set it from the drift (section 6).",
         [_view("rate", "learning rate h", _lines(runs, {"learning_rate": "learning rate"}))],
         log=False,
@@ -180,7 +214,7 @@ def _accuracy(runs: list[Run]) -> Drawing:
 
 def _others(runs: list[Run], drawn: set[str]) -> Drawing:
     made = {column.format(i) for column in (SCALED, RELATIVE) for i in range(max(run.k for run in runs))}
-    known = drawn | made | {"step", THRESHOLD}
+    known = drawn | made | {"step", THRESHOLD, "edge"}
     columns = dict.fromkeys(name for run in runs for name in run.columns if name not in known)
     families: dict[str, dict[str, str]] = {}
     for name in columns:

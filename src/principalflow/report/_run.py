@@ -9,6 +9,12 @@ import numpy as np
 THRESHOLD = "threshold"
 SCALED = "h eigenvalue_{}"
 RELATIVE = "eigenvalue_{} / threshold"
+OF_DESCENT = "2/h"  # the formula of plain descent
+# Optimisers of `principalflow train` that take their steps in a metric of their own.
+_RESCALING = ("adam", "adamw", "nadam", "rmsprop")
+# Those for which no threshold is known; adam where an earlier version recorded it.
+_UNKNOWN = ("adam", "prodigy")
+_SAME = 0.01  # by how much h times the threshold may vary along a run that has one formula for it
 
 
 @dataclass(frozen=True)
@@ -17,15 +23,18 @@ class Run:
 
     Attributes:
         name: What the reader calls it.
-        columns: The numbers, NaN where a row has none; with `THRESHOLD`, `SCALED` and `RELATIVE` from the learning
-            rate. Those that were recorded and aren't finite are infinite.
+        columns: The numbers, NaN where a row has none; with `THRESHOLD`, `SCALED` and `RELATIVE` where the threshold is
+            known. Those that were recorded and aren't finite are infinite.
         events: Steps and sentences.
         config: Options and their values, those of nested options as "outer.inner".
         status: "running", "completed", "diverged", "interrupted", or "" where nothing is known.
         message: A sentence, or "".
         of_batches: Whether the losses are those of batches, so that one can't be compared with the next.
         k: How many eigenvalues were measured.
-        edge: The largest stable h times curvature: 2, or 2(1+m) where momentum m was recorded with its threshold.
+        edge: The threshold, the largest stable curvature, as a formula in the learning rate h or in words: "2/h" for
+            descent, "3.8/h" with a momentum of 0.9, "38/h" for Adam; empty where none is known.
+        unknown: Whether the curvature was measured, of an optimiser for which no threshold is known.
+        metric: The optimiser's name where the curvature is that in its own metric.
     """
 
     name: str
@@ -36,12 +45,14 @@ class Run:
     message: str
     of_batches: bool
     k: int
-    edge: float
+    edge: str
+    unknown: bool
+    metric: str
 
     @property
-    def edge_formula(self) -> str:
-        """The curvature beyond which training is unstable."""
-        return f"{self.edge:.3g}/h"
+    def optimizer(self) -> str:
+        """The optimiser's name, or else the run's."""
+        return self.config.get("optimizer", self.name)
 
     @property
     def diverged(self) -> bool:
@@ -57,9 +68,14 @@ class Run:
         return [column[rows] for column in columns]
 
 
-def edges(runs: list[Run]) -> dict[float, str]:
-    """Returns the different edges, with their formulas, of those runs whose curvature was measured."""
-    return dict(sorted((run.edge, run.edge_formula) for run in runs if run.k))
+def edges(runs: list[Run]) -> list[str]:
+    """Returns the different edges of those runs that have one."""
+    return sorted({run.edge for run in runs if run.edge}, key=lambda edge: (len(edge), edge))
+
+
+def of_descent(runs: list[Run]) -> bool:
+    """Returns whether all edges are those of plain descent."""
+    return {*edges(runs)} <= {OF_DESCENT}
 
 
 def read(name: str, frame: Any) -> Run:
@@ -79,26 +95,55 @@ def read(name: str, frame: Any) -> Run:
     k = 0
     while f"eigenvalue_{k}" in columns:
         k += 1
-    edge = 2.0
-    if "learning_rate" in columns and k:
-        h = np.where(columns["learning_rate"] > 0, columns["learning_rate"], np.nan)
-        columns = {THRESHOLD: 2 / h, **columns}
-        for i in range(k):
-            columns[SCALED.format(i)] = h * columns[f"eigenvalue_{i}"]
-            columns[RELATIVE.format(i)] = columns[f"eigenvalue_{i}"] / columns[THRESHOLD]
-        products = h * columns[THRESHOLD]
-        edge = round(float(np.nanmedian(products)), 4) if np.any(np.isfinite(products)) else 2.0
+    config = _flat(frame.attrs.get("config") or {})
+    unknown, recorded = k > 0 and _is_unknown(labels, config), THRESHOLD in columns
+    if k and not unknown:
+        columns = _with_threshold(columns, k)
     return Run(
         name=str(name),
         columns=columns,
         events=_events(frame, columns["step"]),
-        config=_flat(frame.attrs.get("config") or {}),
+        config=config,
         status=str(frame.attrs.get("status") or ""),
         message=str(frame.attrs.get("message") or ""),
         of_batches=of_batches,
         k=k,
-        edge=edge,
+        edge=_edge(columns),
+        unknown=unknown,
+        metric=config["optimizer"] if recorded and config.get("optimizer") in _RESCALING else "",
     )
+
+
+def _is_unknown(labels: Any, config: Mapping[str, str]) -> bool:
+    """Whether no threshold is known where one isn't recorded; else it is descent, of which none needs to be."""
+    if THRESHOLD in labels:
+        return False
+    per_parameter = config.get("optimizer") == "dal" and config.get("per_parameter") == "True"
+    # Of an optimiser that a monitor doesn't know it records the Hessian's eigenpairs, and nothing that needs the rate.
+    unread = "residual_0" in labels and "regime_0" not in labels
+    return config.get("optimizer") in _UNKNOWN or per_parameter or unread
+
+
+def _with_threshold(columns: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
+    """Returns the columns with the threshold, descent's where none was recorded, and what follows from it."""
+    h = columns.get("learning_rate", np.full(len(columns["step"]), np.nan))
+    h = np.where(h > 0, h, np.nan)
+    columns = {THRESHOLD: 2 / h, **columns}
+    for i in range(k):
+        columns[SCALED.format(i)] = h * columns[f"eigenvalue_{i}"]
+        columns[RELATIVE.format(i)] = columns[f"eigenvalue_{i}"] / columns[THRESHOLD]
+    return {name: values for name, values in columns.items() if not np.all(np.isnan(values))}
+
+
+def _edge(columns: Mapping[str, np.ndarray]) -> str:
+    """Returns the threshold as a formula, where h times it is the same all along, or in words."""
+    if THRESHOLD not in columns:
+        return ""
+    products = columns.get("learning_rate", np.nan) * columns[THRESHOLD]
+    products = products[np.isfinite(products)]
+    if not len(products) or np.ptp(products) > _SAME * np.median(products):
+        return "the optimiser's threshold"
+    return f"{np.median(products):.3g}/h"
 
 
 def _numbers(column: Any) -> np.ndarray | None:

@@ -5,7 +5,7 @@ from typing import SupportsFloat
 
 import numpy as np
 
-from principalflow.report._run import RELATIVE, SCALED, Run, edges
+from principalflow.report._run import OF_DESCENT, RELATIVE, SCALED, Run, of_descent
 
 _NONE = "none"
 _STATUS = {
@@ -26,7 +26,7 @@ def comparison(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
     """Returns the head and rows of a table: the options that differ, and how each run ended."""
     options = dict.fromkeys(option for run in runs for option in run.config)
     differing = [option for option in options if len({run.config.get(option) for run in runs}) > 1]
-    curvature, column = ("largest h λ₀", SCALED) if len(edges(runs)) < 2 else ("largest λ₀ / threshold", RELATIVE)
+    curvature, column = ("largest h λ₀", SCALED) if of_descent(runs) else ("largest λ₀ / threshold", RELATIVE)
     head = ["run", *differing, "final loss", "smallest loss", curvature, "status"]
     return head, [
         [
@@ -82,20 +82,31 @@ def _divergence(run: Run) -> str:
 
 
 def _sharpness(run: Run) -> str:
-    steps, scaled, eigenvalues, h = run.recorded("step", SCALED.format(0), "eigenvalue_0", "learning_rate")
-    above, edge = np.flatnonzero(scaled > run.edge), run.edge_formula
-    measurements = _count(len(scaled), "measurement", "measurements")
-    if not len(scaled):
+    if run.unknown:
+        return _sharpness_alone(run)
+    steps, relative, eigenvalues, thresholds = run.recorded("step", RELATIVE.format(0), "eigenvalue_0", "threshold")
+    if not len(steps):
         return ""
+    above, edge = np.flatnonzero(relative > 1), run.edge
+    measurements = _count(len(steps), "measurement", "measurements")
+    sharpness = f"λ₀ in {run.metric}'s metric" if run.metric else "λ₀"
     if not len(above):
-        largest = np.argmax(scaled)
+        largest = np.argmax(relative)
+        scaled, name = (2 * relative, "h λ₀") if run.edge == OF_DESCENT else (relative, "λ₀ over it")
         where = f"{_number(scaled[largest])}, at step {_whole(steps[largest])}"
-        return f"λ₀ was above {edge} in none of {measurements}; the largest h λ₀ was {where}."
+        return f"{sharpness} was above {edge} in none of {measurements}; the largest {name} was {where}."
     first = above[0]
     when = f"first passed {edge} at step {_whole(steps[first])}" if first else f"began above {edge}"
-    values = f"{_number(eigenvalues[first])} against {_number(run.edge / h[first])}"
-    share = f"{len(above):,} of {measurements} ({len(above) / len(scaled):.0%})"
-    return f"λ₀ {when}: {values}. It was above {edge} in {share}."
+    values = f"{_number(eigenvalues[first])} against {_number(thresholds[first])}"
+    share = f"{len(above):,} of {measurements} ({len(above) / len(steps):.0%})"
+    return f"{sharpness} {when}: {values}. It was above {edge} in {share}."
+
+
+def _sharpness_alone(run: Run) -> str:
+    steps, eigenvalues = run.recorded("step", "eigenvalue_0")
+    largest = np.argmax(eigenvalues)
+    where = f"{_number(eigenvalues[largest])}, at step {_whole(steps[largest])}"
+    return f"The largest λ₀ was {where}; no threshold is known for {run.optimizer}."
 
 
 def _rises(run: Run) -> str:
@@ -108,13 +119,14 @@ def _rises(run: Run) -> str:
 
 
 def _rises_at_measurements(run: Run) -> str:
-    changes, scaled = run.recorded("loss_change", SCALED.format(0))
-    if not len(changes):
+    changes, relative = run.recorded("loss_change", RELATIVE.format(0))
+    if not len(changes) or run.edge != OF_DESCENT:  # with momentum the step is another one
         return ""
-    rises, above = np.count_nonzero(changes > 0), np.count_nonzero((changes > 0) & (scaled > run.edge))
+    rises, above = np.count_nonzero(changes > 0), np.count_nonzero((changes > 0) & (relative > 1))
     where = _of(rises, len(changes), "measurement", "measurements").lower()
-    told = f"A step of plain gradient descent raises the loss at {where}"
-    return f"{told}; λ₀ was above {run.edge_formula} at {_whole(above)} of these." if rises else f"{told}."
+    step = f"A step down the gradient in {run.metric}'s metric" if run.metric else "A step of plain gradient descent"
+    told = f"{step} raises the loss at {where}"
+    return f"{told}; λ₀ was above {run.edge} at {_whole(above)} of these." if rises else f"{told}."
 
 
 def _extreme(which: Callable[[np.ndarray], float], run: Run, column: str) -> str:

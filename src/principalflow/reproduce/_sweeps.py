@@ -22,6 +22,8 @@ from principalflow.training import Options
 _SECONDS_BETWEEN_WORDS = 30
 FIXED, WITH_MOMENTUM = "fixed rates", "fixed rates with momentum"  # families of contenders
 _RUN = ["setting", "full_batch", "contender", "family", "seed"]
+_NAMES = {"gd": "descent", "sgd": "descent", "dal": "DAL", "prodigy": "Prodigy", "dog": "DoG"}
+_NAMES |= {"adam": "Adam", "adamw": "AdamW", "nadam": "NAdam", "rmsprop": "RMSProp"}
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,12 @@ def _words(o: Options) -> dict[str, Any]:
 
 
 def _optimizer(o: Options) -> str:
-    name = {"gd": "descent", "sgd": "descent", "dal": "DAL", "adam": "Adam", "prodigy": "Prodigy", "dog": "DoG"}
-    words = [name[o.optimizer]]
+    words = [_NAMES[o.optimizer]]
     if isinstance(o.power, float) and o.power != 1:
         words = [f"{words[0]}-{o.power:g}"]
-    if o.momentum:
-        words.append(f"momentum {o.momentum:g}")
+    for name in ("momentum", "beta1", "beta2", "eps", "weight_decay"):
+        if getattr(o, name) != getattr(Options, name):
+            words.append(f"{name.replace('_', ' ')} {getattr(o, name):g}")
     if o.factor != Options.factor:
         words.append(f"factor {o.factor:g}")
     if o.max_learning_rate != Options.max_learning_rate:

@@ -12,11 +12,10 @@ import numpy as np
 from principalflow import runs
 from principalflow._files import write_json
 from principalflow._steps import Log, State
-from principalflow.monitor import Monitor, in_words
-from principalflow.objective import Vector
+from principalflow.monitor import Monitor, checked_rate, in_words
 from principalflow.status import Status
 from principalflow.training import _schedule
-from principalflow.training._optimizer import optimizer
+from principalflow.training._optimizer import edge, optimizer
 from principalflow.training._options import Options
 from principalflow.training._problem import Problem
 
@@ -31,9 +30,10 @@ class Member:
         self.status: Status | None = None
         self._problem, self._say = problem, say
         self._last: dict[str, Any] = {}
+        self._formula = ""  # of the last threshold
         theta = problem.start(o)
         self.state = State(theta, optimizer(o).init(theta))
-        self._monitor = Monitor(problem.objective, k=o.directions, every=1, tol=o.tolerance, momentum=o.momentum)
+        self._monitor = Monitor(problem.objective, k=o.directions, every=1, tol=o.tolerance)
         rate = cast(float, o.learning_rate or 0.0)  # who takes none has its own
         self._rates = _schedule.rates(rate, o.schedule, o.warmup, o.steps)
         self.step, self._saved, self._run = 0, 0, _opened(path, o)
@@ -68,7 +68,7 @@ class Member:
             | {"learning_rate": rates[i]}
             for i in range(int(taken))
         ]
-        rows[0] = self._recorded(self.state.theta, float(rates[0])) | rows[0]
+        rows[0] = self._recorded(float(rates[0])) | rows[0]
         if is_due(self.step, self.o.keep_every) and np.isfinite(losses[0]):
             self._run.keep(self.step, self.state.theta)
         self._run.append(*rows)
@@ -84,8 +84,15 @@ class Member:
         """Returns how it stands, in a few words, once it has taken a step."""
         row = self._last
         loss = row["batch_loss"] if "batch_loss" in row else row["loss"]
-        edge = f" · h λ₀ {row['learning_rate'] * row['eigenvalue_0']:.3f}" if "eigenvalue_0" in row else ""
-        return f"loss {loss:.4g}{edge} · rate {row['learning_rate']:.3g}"
+        if "eigenvalue_0" not in row:
+            sharpness = ""
+        elif "edge" not in row:
+            sharpness = f" · λ₀ {row['eigenvalue_0']:.4g}"
+        elif self._formula == "2/h":
+            sharpness = f" · h λ₀ {2 * row['edge']:.3f}"
+        else:
+            sharpness = f" · λ₀ {row['edge']:.3f} of its threshold"
+        return f"loss {loss:.4g}{sharpness} · rate {row['learning_rate']:.3g}"
 
     def checkpoint(self) -> None:
         """Saves all that the next steps depend on, unless that is where it started from."""
@@ -113,11 +120,18 @@ class Member:
         watched = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
         self._monitor.restore(watched)
 
-    def _recorded(self, theta: Vector, rate: float) -> dict[str, Any]:
+    def _recorded(self, rate: float) -> dict[str, Any]:
         """Returns what else is recorded at this step."""
         row: dict[str, Any] = {}
+        theta, inner = self.state
         if is_due(self.step, self.o.record_every):
-            row |= in_words(self._monitor.observe(self.step, theta, rate) or {})
+            own = edge(self.o, inner, self.step, checked_rate(rate))
+            self._formula = own.formula
+            measured = self._monitor.observe(self.step, theta, edge=own)
+            if measured is not None:
+                row |= in_words(measured)
+            elif self.o.batch_size is not None:
+                row["loss"] = float(self._problem.objective.value(theta))
         if self.o.evaluate_every and (is_due(self.step, self.o.evaluate_every) or self.step == self.o.steps):
             row |= self._problem.evaluate(theta)
         return row

@@ -22,6 +22,10 @@ _NUMBERS = (
     "gain",
     "learning_rate",
     "momentum",
+    "beta1",
+    "beta2",
+    "eps",
+    "weight_decay",
     "power",
     "factor",
     "max_learning_rate",
@@ -30,11 +34,20 @@ _NUMBERS = (
 )
 _MOST_STEPS = 10**8  # the rates of all are held in memory
 _LARGEST_SEED = 2**32 - 1  # the seeds that give the same weights in both precisions
-Optimizer = Literal["gd", "sgd", "dal", "adam", "prodigy", "dog"]
+Optimizer = Literal["gd", "sgd", "dal", "adam", "adamw", "nadam", "rmsprop", "prodigy", "dog"]
 OPTIMIZERS = get_args(Optimizer)
+RESCALING = ("adam", "adamw", "nadam", "rmsprop")
 _WITHOUT_RATE = ("dal", "prodigy", "dog")
 # Those of DAL; given to another optimiser they would be ignored, so they are refused.
 _OF_DAL = ("power", "factor", "max_learning_rate", "per_parameter", "curvature", "curvature_every", "average")
+# Who has the others; they are refused in the same way.
+_OF = {
+    "momentum": ("gd", "sgd", "dal"),
+    "beta1": ("adam", "adamw", "nadam"),
+    "beta2": RESCALING,
+    "eps": RESCALING,
+    "weight_decay": ("adamw",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +96,24 @@ class Options:
 
     optimizer: Optimizer = "gd"
     """gd: all samples at each step; sgd: batches; dal: the rate is computed from the drift, with or without batches.
-    To compare with, also with or without batches: adam, and prodigy and dog, which choose their rates themselves. What
-    is recorded of these three is of a step of gradient descent, at adam's rate or, for the others, the rate that gives
-    it their update's length."""
+    Also with or without batches: adam, adamw, nadam and rmsprop, whose curvature is recorded in the metric in which
+    they take their steps, against their own threshold; prodigy and dog, which choose their rates themselves."""
     learning_rate: float | tuple[float, ...] | None = None
-    """The rate of gd, sgd and adam; several make a sweep."""
+    """The rate, of all but dal, prodigy and dog; several make a sweep."""
     schedule: str = "constant"
     """constant; linear or cosine, which end at 0; or STEP:RATE,... for rates that begin at a step."""
     warmup: int = 0
     """Raise the rate linearly over the first this many steps."""
     momentum: float = 0.0
     """Heavy-ball momentum, of gd, sgd and dal."""
+    beta1: float = 0.9
+    """adam, adamw, nadam: the decay of the average of gradients."""
+    beta2: float | None = None
+    """The same and rmsprop: the decay of the average of squared gradients; by default 0.999, of rmsprop 0.99."""
+    eps: float = 1e-8
+    """The same: is added to the root of that average."""
+    weight_decay: float | None = None
+    """adamw: the decay of the weights, beside the gradient; by default 0.01."""
     batch_size: int | None = None
     """Samples per step of sgd and the others but gd; epochs are shuffled, and an incomplete last batch is left out."""
     power: float | tuple[float, ...] = 1.0
@@ -216,18 +236,21 @@ def _check(o: Options) -> None:
         if getattr(o, name) is not None:
             _checks.whole(name, getattr(o, name), least)
     _checks.tolerance("tolerance", o.tolerance)
-    for name in ("width", "gain", "tolerance", "factor", "max_learning_rate", "learning_rate"):
+    for name in ("width", "gain", "tolerance", "factor", "max_learning_rate", "learning_rate", "eps"):
         for number in _values(o, name):
             _checks.positive(name, number)
             _check_precision(o, name, number)
-    _checks.fraction("momentum", o.momentum)
+    for name in ("momentum", "beta1", "beta2", "average"):
+        if getattr(o, name) is not None:
+            _checks.fraction(name, getattr(o, name))
+    if o.weight_decay is not None:
+        _checks.non_negative("weight_decay", o.weight_decay)
+        _check_precision(o, "weight_decay", o.weight_decay)
     for seed in _values(o, "seed"):
         _checks.whole("seed", seed, 0, _LARGEST_SEED)
     for power in _values(o, "power"):
         _checks.non_negative("power", power)
         _check_precision(o, "power", power)
-    if o.average is not None:
-        _checks.fraction("average", o.average)
     _check_optimizer(o)
 
 
@@ -241,8 +264,7 @@ def _check_optimizer(o: Options) -> None:
         raise ValueError(f"learning_rate must be given for {o.optimizer}; dal, prodigy and dog are those without one.")
     if o.optimizer != "dal":
         _refuse(o, _OF_DAL, "is of dal alone")
-    if o.optimizer not in ("gd", "sgd", "dal"):
-        _refuse(o, ("momentum",), f"{o.optimizer} doesn't have")
+    _refuse(o, tuple(name for name, owners in _OF.items() if o.optimizer not in owners), f"{o.optimizer} doesn't have")
     if o.optimizer == "gd" and o.batch_size is not None:
         raise ValueError(f"batch_size must be None for gd, which takes all samples at each step, got {o.batch_size}.")
     if o.optimizer == "sgd" and o.batch_size is None:

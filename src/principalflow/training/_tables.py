@@ -9,7 +9,7 @@ import pandas
 from numpy.typing import NDArray
 
 from principalflow import _checks, runs
-from principalflow.training._options import Options
+from principalflow.training._options import RESCALING, Options
 
 # What the measures of a run follow from.
 _MEASURED = "rate", "power", "seed", "status", "loss", "drift", "sharpness", "test_accuracy", "train_accuracy"
@@ -26,10 +26,12 @@ def steps(path: str | Path) -> pandas.DataFrame:
     Returns:
         The columns: `rate` and `power` as they were asked for (NaN for none), `seed` and `status`; `step`,
         `learning_rate`, `update_norm` (without momentum), `loss` (of all samples: at each step on full batches, else
-        where it was recorded), `sharpness` ($\lambda_0$), `measured_curvature` ($\|H\hat g\|$ of all samples),
-        `test_accuracy` and `train_accuracy`; NaN where they weren't recorded. `curvature` ($\|H\hat g\|$) and `drift`
-        ($\frac{h^2}2 \|H\hat g\| \|g\|$) are of each step: DAL's rate tells the curvature of its batch; where its cap
-        hides it, and at fixed rates, it is that of all samples, interpolated between records. $g$ is of the batch.
+        where it was recorded), `sharpness` ($\lambda_0$, in the optimiser's metric), `measured_curvature`
+        ($\|H\hat g\|$ of all samples), `test_accuracy` and `train_accuracy`; NaN where they weren't recorded.
+        `curvature` ($\|H\hat g\|$) and `drift` ($\frac{h^2}2 \|H\hat g\| \|g\|$) are of each step: DAL's rate tells
+        the curvature of its batch; where its cap hides it, and at fixed rates, it is that of all samples, interpolated
+        between records. $g$ is of the batch. Of optimisers that rescale gradients, as Adam does, `update_norm`,
+        curvatures and drift are NaN.
 
     Raises:
         ValueError: If it is a folder of several runs.
@@ -55,6 +57,9 @@ def steps(path: str | Path) -> pandas.DataFrame:
     gradient = "gradient_norm" if o.batch_size is None else "batch_gradient_norm"
     missing = frame["step"] * np.nan
     loss, recorded, norm = (frame.get(name, missing) for name in ("loss", "drift_estimate", "gradient_norm"))
+    along = frame[gradient]
+    if o.optimizer in RESCALING:  # the drift is that in another metric, and the step no multiple of the gradient
+        recorded = along = missing
     rate = frame["learning_rate"].astype(float)
     measured = (2 * recorded / (rate**2 * norm)).astype(float)
     curvature = _curvature(o, frame["step"], rate, measured)
@@ -66,12 +71,12 @@ def steps(path: str | Path) -> pandas.DataFrame:
             "status": frame.attrs["status"],
             "step": frame["step"],
             "learning_rate": rate,
-            "update_norm": (rate * frame[gradient]).astype(float),
+            "update_norm": (rate * along).astype(float),
             "loss": loss.astype(float),
             "sharpness": frame.get("eigenvalue_0", missing),
             "measured_curvature": measured,
             "curvature": curvature,
-            "drift": (rate**2 / 2 * curvature * frame[gradient]).astype(float),
+            "drift": (rate**2 / 2 * curvature * along).astype(float),
             "test_accuracy": frame.get("test_accuracy", missing),
             "train_accuracy": frame.get("train_accuracy", missing),
         }
