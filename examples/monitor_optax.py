@@ -47,20 +47,22 @@ def main() -> None:
 
     @jax.jit
     def take_step(params, state):
-        updates, state = tx.update(jax.grad(loss)(params, data), state)
-        return optax.apply_updates(params, updates), state
+        value, gradient = jax.value_and_grad(loss)(params, data)
+        updates, state = tx.update(gradient, state)
+        return optax.apply_updates(params, updates), state, dict(updates=updates, gradient=gradient, loss=value)
 
     objective = pf.Objective(loss, params, data)
-    with pf.Monitor(objective, every=10, momentum=options.momentum, budget=options.budget) as monitor:
-        for step in range(options.steps + 1):
-            row = monitor.observe(step, params, options.rate)
-            for event in (row or {}).get("events", []):
+    with pf.Monitor(objective, optimizer=tx, every=10, budget=options.budget) as monitor:
+        monitor.observe(0, params, state=state)
+        for step in range(1, options.steps + 1):
+            params, state, taken = take_step(params, state)
+            row = monitor.observe(step, params, state=state, **taken)
+            for event in row["events"] if row else []:
                 print(f"step {step:4d}  {event}")
-            params, state = take_step(params, state)
     print(f"\n{monitor.summary()}")
 
     figure = options.out / "monitor_optax.png"
-    pf.plot.stability(monitor.table()).savefig(figure, dpi=110)
+    pf.plot.monitor(monitor.table()).savefig(figure, dpi=110)
     print(f"\nThe figure is in {figure}.")
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     with Monitor(model, loss, (x, targets), every=10, optimizer=optimizer, budget=options.budget) as monitor:
         for step in range(options.steps + 1):
             row = monitor.observe(step)
-            for event in (row or {}).get("events", []):
+            for event in row["events"] if row else []:
                 print(f"step {step:4d}  {event}")
             optimizer.zero_grad()
             loss(model(x), targets).backward()

@@ -11,7 +11,7 @@ from principalflow.runs._directory import (
     reopen,
 )
 from principalflow.runs._errors import RunError, RunWarning
-from principalflow.runs._export import add_row, export
+from principalflow.runs._export import add_row, export, scalars
 from principalflow.runs._iterates import Kept, iterates
 from principalflow.runs._load import find, load
 
@@ -32,4 +32,5 @@ __all__ = [
     "read_config",
     "read_status",
     "reopen",
+    "scalars",
 ]

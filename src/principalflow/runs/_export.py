@@ -85,11 +85,16 @@ def _write_events(frame: Any, folder: Path) -> None:
 def add_row(writer: Any, row: dict[str, Any]) -> None:
     """Adds a row to a TensorBoard writer: numbers as scalars, events as text."""
     step = int(row["step"])
-    for name, value in row.items():
-        if name != "step" and isinstance(value, numbers.Real) and math.isfinite(value):
-            writer.add_scalar(f"principalflow/{name}", float(value), step)
+    for tag, value in scalars(row).items():
+        writer.add_scalar(tag, value, step)
     if row.get("events") and hasattr(writer, "add_text"):
         writer.add_text("principalflow/events", _joined(row["events"], "\n\n"), step)
+
+
+def scalars(row: dict[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers of a row but for its step, under the names that they have among those of others."""
+    found = {name: value for name, value in row.items() if name != "step" and isinstance(value, numbers.Real)}
+    return {f"principalflow/{name}": float(value) for name, value in found.items() if math.isfinite(value)}
 
 
 def _joined(events: Any, separator: str) -> str:
