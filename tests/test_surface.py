@@ -22,18 +22,21 @@ PUBLIC = [
 # What a user gives by its place although it may be left out.
 BY_PLACE = {
     "Objective": {"data"},
-    "Monitor": {"data"},
+    "Monitor": {"data", "loss"},
     "FlippedDirection": {"index"},
+    "edge": {"params"},
     "build": {"key"},
+    "cdat": {"base"},
     "loss": {"name"},
     "main": {"arguments"},
+    "objective": {"loss", "data"},
     "quadratic": {"b"},
     "random": {"theta"},
     "run": {"profile"},
     "trajectories": {"descent"},
 }
 # Users read these and don't make them.
-RESULTS = {"Claim", "Descent", "Eigenpairs", "Experiment", "Field", "Result", "Status"}
+RESULTS = {"Claim", "Descent", "Eigenpairs", "Experiment", "Field", "Result", "Status", "Taken"}
 
 
 def name_of(path: Path, source: Path = SOURCE) -> str:

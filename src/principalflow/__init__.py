@@ -9,6 +9,7 @@ from principalflow import (
     functions,
     landscape,
     models,
+    optimizers,
     plot,
     report,
     runs,
@@ -16,6 +17,7 @@ from principalflow import (
     stability,
     training,
 )
+from principalflow._cdat import CDATState, cdat
 from principalflow._checks import NonFiniteError, PrecisionWarning
 from principalflow._dal import DALState, ScaleByDALState, dal, scale_by_dal
 from principalflow._version import __version__ as __version__
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from principalflow import reproduce
 
 __all__ = [
+    "CDATState",
     "DALState",
     "Descent",
     "Event",
@@ -41,6 +44,7 @@ __all__ = [
     "ScaleByDALState",
     "Solution",
     "Status",
+    "cdat",
     "compare",
     "dal",
     "data",
@@ -51,6 +55,7 @@ __all__ = [
     "integrate",
     "landscape",
     "models",
+    "optimizers",
     "plot",
     "report",
     "reproduce",

@@ -20,10 +20,12 @@ from hostile.values import (
     NOTHINGS,
     NUMBERS,
     OBJECTIVES,
+    PARAMETERS,
     PLANE,
     RECORDS,
     THETA,
     VECTORS,
+    WATCHED,
     WORDS,
     large_product,
 )
@@ -46,11 +48,14 @@ _PLANES = (
     *NOTHINGS,
 )
 
+_METRIC = dict(preconditioner=None, decay=0.0)
+_METRICS = dict(preconditioner=(*VECTORS, *PARAMETERS), decay=(*NUMBERS, *VECTORS, *PARAMETERS))
+
 ANALYSIS = [
     Call(
         "spectrum.top_eigenpairs",
         pf.spectrum.top_eigenpairs,
-        dict(AT, k=1, guess=None, tol=1e-3, which="largest", cover=None, select=None, max_products=100),
+        dict(AT, k=1, guess=None, tol=1e-3, which="largest", cover=None, select=None, max_products=100, **_METRIC),
         dict(
             PLACE,
             k=NUMBERS,
@@ -60,13 +65,14 @@ ANALYSIS = [
             cover=NUMBERS,
             select=SELECTS,
             max_products=NUMBERS,
+            **_METRICS,
         ),
     ),
     Call(
         "spectrum.eigenpairs_and_gradient",
         pf.spectrum.eigenpairs_and_gradient,
-        dict(AT, k=1, guess=None, tol=1e-3),
-        dict(PLACE, k=NUMBERS, guess=(*BLOCKS, *GUESSES), tol=NUMBERS),
+        dict(AT, k=1, guess=None, tol=1e-3, **_METRIC),
+        dict(PLACE, k=NUMBERS, guess=(*BLOCKS, *GUESSES), tol=NUMBERS, **_METRICS),
     ),
     Call(
         "spectrum.sharpness",
@@ -119,6 +125,12 @@ ANALYSIS = [
         dict(PLACE, products=NUMBERS, select=SELECTS, seed=NUMBERS),
     ),
     Call(
+        "spectrum.basis_memory",
+        pf.spectrum.basis_memory,
+        dict(k=1, size=100, itemsize=4),
+        dict(k=NUMBERS, size=NUMBERS, itemsize=NUMBERS),
+    ),
+    Call(
         "spectrum.apply",
         pf.spectrum.apply,
         dict(AT, f=jnp.exp, v=THETA, rtol=1e-8, max_products=10),
@@ -129,6 +141,19 @@ ANALYSIS = [
         pf.stability.analyse,
         dict(AT, h=0.1, k=2, guess=None, tol=1e-3),
         dict(PLACE, h=NUMBERS, k=NUMBERS, guess=(*BLOCKS, *GUESSES), tol=NUMBERS),
+    ),
+    Call(
+        "stability.batch_sharpness",
+        pf.stability.batch_sharpness,
+        dict(AT, batch_size=2, batches=4, seed=0),
+        dict(PLACE, batch_size=NUMBERS, batches=NUMBERS, seed=NUMBERS),
+        is_formula=True,
+    ),
+    Call(
+        "stability.batch_thresholds",
+        pf.stability.batch_thresholds,
+        dict(h=0.1, momentum=0.9),
+        dict(h=NUMBERS, momentum=NUMBERS),
     ),
     Call(
         "stability.predict_projection",
@@ -258,5 +283,11 @@ PICTURES = [
         _drawn(pf.plot.stability),
         dict(records=RECORDS),
         dict(records=(RECORDS, RECORDS[:0], RECORDS[["step"]], COMPARISON, *NOTHINGS)),
+    ),
+    Call(
+        "plot.monitor",
+        _drawn(pf.plot.monitor),
+        dict(table=WATCHED),
+        dict(table=(WATCHED, WATCHED[:0], WATCHED[["step"]], RECORDS, COMPARISON, *NOTHINGS)),
     ),
 ]

@@ -78,8 +78,8 @@ def is_marked(result: Any) -> bool:
         return any(map(is_marked, result))
     converged, diverged = getattr(result, "converged", True), getattr(result, "diverged", False)
     done = getattr(result, "status", "completed") == "completed"
-    nonfinite = getattr(result, "nonfinite", 0)
-    return not np.all(converged) or bool(diverged) or not done or bool(nonfinite)
+    said = getattr(result, "nonfinite", 0) or getattr(result, "unknown", "")
+    return not np.all(converged) or bool(diverged) or not done or bool(said)
 
 
 def numbers(result: Any) -> Iterator[np.ndarray]:

@@ -1,6 +1,9 @@
 """Calls of optimisers and monitors, PyTorch's too where it is installed."""
 
-from hostile.call import Call
+import jax
+import jax.numpy as jnp
+import optax
+from hostile.call import SELECTS, Call
 from hostile.values import (
     DATA,
     NOTHINGS,
@@ -9,6 +12,7 @@ from hostile.values import (
     PARAMETERS,
     PARAMS,
     SMALL,
+    THETA,
     VALUE_FUNCTIONS,
     VECTORS,
     WORDS,
@@ -28,6 +32,26 @@ _OPTIONS = dict(
 )
 _GOOD_OPTIONS = dict(
     power=1.0, max_learning_rate=5.0, factor=2.0, per_parameter=False, curvature="hvp", every=1, average=None
+)
+_CDAT_OPTIONS = dict(
+    scale=NUMBERS,
+    power=NUMBERS,
+    max_learning_rate=NUMBERS,
+    measure=(*WORDS, "drift"),
+    curvature=(*WORDS, "finite_difference"),
+    every=NUMBERS,
+    average=NUMBERS,
+    skip_nonfinite=WORDS,
+)
+_GOOD_CDAT_OPTIONS = dict(
+    scale=2.0,
+    power=1.0,
+    max_learning_rate=1.0,
+    measure="directional",
+    curvature="hvp",
+    every=1,
+    average=0.9,
+    skip_nonfinite=False,
 )
 _OWN_OPTIONS = dict(momentum=NUMBERS, weight_decay=NUMBERS, skip_nonfinite=WORDS)
 _GOOD_OWN_OPTIONS = dict(momentum=None, weight_decay=None, skip_nonfinite=False)
@@ -70,7 +94,25 @@ def _observed(objective, k, every, tol, budget, to, momentum, step, params, lear
     return row
 
 
+_ADAM = optax.adam(0.1)
+_STATE = _ADAM.update(PARAMS, _ADAM.init(PARAMS), PARAMS)[1]
+_STATES = (
+    *(_ADAM.init(PARAMS), _ADAM.init(PARAMS["w"]), optax.sgd(0.1).init(PARAMS), _STATE[::-1], list(_STATE), _STATE[:1]),
+    *(jax.tree.map(lambda leaf: leaf * jnp.nan, _STATE), jax.tree.map(jnp.zeros_like, _STATE)),
+    *(jax.tree.map(lambda leaf: -leaf, _STATE), jax.tree.map(lambda leaf: jnp.ones(5), _STATE), *NOTHINGS),
+)
+_TRANSFORMATIONS = (
+    *(optax.sgd(0.1), optax.sgd(float("nan")), optax.sgd(float("inf")), optax.sgd(-1.0), optax.lion(0.1), optax.adam),
+    *(optax.adam(0.1, b1=1.0), optax.adam(0.1, b1=2.0), optax.adam(0.1, eps=-1.0), optax.adam("0.1"), pf.dal()),
+    *(optax.adam(lambda count: None), optax.sgd(0.1, momentum=1.5), optax.sgd(0.1, momentum=-1.0)),
+    *(optax.adamw(0.1, weight_decay=float("nan")), optax.adamw(0.1, mask=3), optax.set_to_zero(), *NOTHINGS),
+)
+_EDGE = dict(tx=_ADAM, state=_STATE, params=PARAMS)
+_EDGES = dict(tx=_TRANSFORMATIONS, state=_STATES, params=PARAMETERS)
+
 OPTIMIZERS = [
+    Call("optimizers.edge", pf.optimizers.edge, _EDGE, _EDGES),
+    Call("optimizers.reader", lambda tx, state, params: pf.optimizers.reader(tx)(state, params), _EDGE, _EDGES),
     Call(
         "dal",
         _updated(pf.dal),
@@ -88,6 +130,15 @@ OPTIMIZERS = [
         names=("updates",),
         is_formula=True,
     ),
+    Call(
+        "cdat",
+        _updated(pf.cdat),
+        {**_UPDATE, **_GOOD_CDAT_OPTIONS, "base": optax.sgd(1.0)},
+        {**_UPDATES, **_CDAT_OPTIONS, "base": (optax.adam(1.0), optax.sgd, *NOTHINGS)},
+        names=("updates",),
+        is_formula=True,
+    ),
+    Call("cdat (init)", lambda params: pf.cdat().init(params), dict(params=PARAMS), dict(params=PARAMETERS)),
     Call("dal (init)", _started(pf.dal), dict(params=PARAMS), dict(params=PARAMETERS)),
     Call(
         "Monitor",
@@ -123,7 +174,7 @@ OPTIMIZERS = [
 def torch_calls() -> list[Call]:
     import torch
 
-    from principalflow.torch import DAL, Monitor
+    from principalflow.torch import CDAT, DAL, Monitor, edge, objective
 
     def parameters(*dtypes):
         return tuple([torch.ones(2, dtype=dtype, requires_grad=dtype.is_floating_point)] for dtype in dtypes)
@@ -136,6 +187,12 @@ def torch_calls() -> list[Call]:
         loss = optimizer.step((lambda: closure(params)) if callable(closure) else closure)
         return loss, params, optimizer
 
+    def stepped_along(base, closure, **options):
+        x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+        optimizer = CDAT(base([x], lr=1.0) if callable(base) else base, **options)
+        loss = optimizer.step((lambda: closure([x])) if callable(closure) else closure)
+        return loss, x, optimizer
+
     def square(params):
         return sum((p * p).sum() for p in params)
 
@@ -145,7 +202,23 @@ def torch_calls() -> list[Call]:
         monitor.summary()
         return row
 
+    def evaluated(theta, v, **arguments):
+        found = objective(**arguments)
+        return found.value_and_gradient(theta), found.hvp(theta, v), found.entries(lambda name: True)
+
+    def edge_of(optimizer, params, **options):
+        if isinstance(optimizer, str) and hasattr(torch.optim, optimizer):
+            optimizer = getattr(torch.optim, optimizer)(own, lr=0.1)
+            own[0].grad = torch.ones_like(own[0])
+            optimizer.step()
+            optimizer.param_groups[0].update(options)
+        return edge(optimizer, params)
+
+    def mean_square_of(outputs, targets):
+        return (outputs - (targets["input"] if isinstance(targets, dict) else targets)).square().mean()
+
     torch.manual_seed(0)
+    own = [torch.ones(2, requires_grad=True)]
     model = torch.nn.Linear(2, 1).double()
     data = (torch.ones(4, 2).double(), torch.ones(4, 1).double())
     strange = (torch.ones(2), [torch.ones(2)], torch.ones(3, dtype=torch.int), *NOTHINGS)
@@ -160,6 +233,17 @@ def torch_calls() -> list[Call]:
     )
     return [
         Call(
+            "torch.edge",
+            edge_of,
+            dict(optimizer="SGD", params=None, lr=0.1, weight_decay=0.0),
+            dict(
+                optimizer=("Adam", "AdamW", "RMSprop", "NAdam", "Adagrad", *NOTHINGS),
+                params=(own, own[0], parameters(torch.float64)[0], [*own, None], *strange),
+                lr=NUMBERS,
+                weight_decay=NUMBERS,
+            ),
+        ),
+        Call(
             "torch.DAL",
             stepped,
             dict(params=parameters(torch.float64)[0], closure=square, **_GOOD_OPTIONS, **_GOOD_OWN_OPTIONS),
@@ -172,6 +256,38 @@ def torch_calls() -> list[Call]:
                 **_OPTIONS,
                 **_OWN_OPTIONS,
             ),
+        ),
+        Call(
+            "torch.CDAT",
+            stepped_along,
+            dict(base=torch.optim.AdamW, closure=square, **_GOOD_CDAT_OPTIONS),
+            dict(
+                base=(torch.optim.SGD, torch.optim.LBFGS, *(value for value in NOTHINGS if not callable(value))),
+                closure=closures,
+                **_CDAT_OPTIONS,
+            ),
+        ),
+        Call(
+            "torch.objective",
+            evaluated,
+            dict(model=model, loss=mean_square_of, data=data, theta=THETA, v=THETA),
+            dict(
+                model=(torch.nn.Linear(2, 1).half(), torch.nn.Linear(2, 1), torch.nn.ReLU(), *NOTHINGS),
+                loss=(
+                    lambda a, b: a,
+                    lambda a, b: None,
+                    lambda a: a.sum(),
+                    lambda a, b: a.detach().sum(),
+                    *NOTHINGS[:8],
+                ),
+                data=(data[0], list(data), [data], [], (data[0],), iter([data]), dict(input=data[0]), {}, *strange),
+                theta=(model, model.state_dict(), torch.nn.Linear(2, 1), torch.nn.ReLU(), torch.ones(3), *VECTORS),
+                v=VECTORS,
+                select=SELECTS,
+                train_mode=WORDS,
+                products=("exact", "differences", *WORDS),
+            ),
+            is_formula=True,
         ),
         Call(
             "torch.Monitor",

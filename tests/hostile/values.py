@@ -67,6 +67,7 @@ COMPARISON = pandas.DataFrame(
 _RECORDED = "step learning_rate loss loss_change relative_progress drift_estimate eigenvalue_0 coefficient_0_real"
 _RECORDED += " next_projection_0 next_projection_0_ngf next_projection_0_igr next_projection_0_pf"
 RECORDS = pandas.DataFrame({name: [0.5, 1.5] for name in _RECORDED.split()})
+WATCHED = pandas.DataFrame({"step": [1, 2], "events": ["", "a spike"], "batch_loss": [1.0, 2.0]})
 
 NOTHINGS = (None, "", "abc", b"1", object(), {}, [], (), int, len, np.random.default_rng(0))
 
