@@ -13,34 +13,10 @@ from principalflow.monitor import Monitor as JaxMonitor
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0 runs these tests")
 
 import torch
+from pytorch.nets import LARGE, SMALL, mean_square, numbers, tanh_network, tensors
 from torch import nn
 
 from principalflow.torch import DAL, Monitor
-
-SMALL, LARGE = (3, 8, 2), (8, 30, 20, 3)  # 50 and 953 parameters: the dense method, and the iteration
-
-
-def tanh_network(sizes, dtype=torch.float64):
-    """The network of `cases`, with its parameters."""
-    layers = []
-    for weights, bias in network(sizes):
-        linear = nn.Linear(*weights.shape, dtype=dtype)
-        linear.weight.data, linear.bias.data = (torch.tensor(np.asarray(x), dtype=dtype) for x in (weights.T, bias))
-        layers += [linear, nn.Tanh()]
-    return nn.Sequential(*layers[:-1])
-
-
-def numbers(sizes, samples=11):
-    random = np.random.default_rng(0)
-    return random.standard_normal((samples, sizes[0])), random.standard_normal((samples, sizes[-1]))
-
-
-def tensors(sizes, dtype=torch.float64):
-    return tuple(torch.tensor(x, dtype=dtype) for x in numbers(sizes))
-
-
-def mean_square(out, targets):
-    return ((out - targets) ** 2).sum(1).mean()
 
 
 def both_rows(sizes, h=0.1, **options):

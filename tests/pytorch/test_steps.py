@@ -12,7 +12,7 @@ import principalflow as pf
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0 runs these tests")
 
 import torch
-from pytorch.test_monitor import SMALL, mean_square, numbers, tanh_network, tensors
+from pytorch.nets import SMALL, mean_square, numbers, tanh_network, tensors
 from torch import nn
 
 from principalflow.torch import Monitor
