@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from principalflow import _checks
 from principalflow._compiled import compiled
@@ -266,14 +267,24 @@ def _numbers(
 ) -> Any:
     """Returns the numbers of a `Taken`, in one array: the loop waits for JAX once."""
     objective = _on(objective, batch)
-    update, slope = (objective.flat(name, tree) for name, tree in (("updates", updates), ("gradient", gradient)))
-    numbers = [loss, objective.value(params), update @ slope, jnp.linalg.norm(slope), jnp.linalg.norm(update)]
+    update, slope = (_parts(objective, name, tree) for name, tree in (("updates", updates), ("gradient", gradient)))
+    numbers = [loss, objective.value(params), _dot(update, slope), *(_dot(x, x) ** 0.5 for x in (slope, update))]
     if moment is not None:
-        root = jnp.sqrt(objective.flat("state", moment.average))
-        there = root > 0
-        ratio = jnp.sum(jnp.where(there, slope**2 / jnp.where(there, root, 1), 0)) / jnp.sum(root)
-        numbers.append(moment.share * ratio)
-    return jnp.stack([jnp.asarray(number, update.dtype) for number in numbers])
+        roots = [jnp.sqrt(part) for part in _parts(objective, "state", moment.average)]
+        ratios = [
+            jnp.where(root > 0, g / jnp.where(root > 0, root, 1), 0) for g, root in zip(slope, roots, strict=True)
+        ]
+        numbers.append(moment.share * _dot(ratios, slope) / sum(jnp.sum(root) for root in roots))
+    return jnp.stack([jnp.asarray(number, objective.theta.dtype) for number in numbers])
+
+
+def _parts(objective: Objective, name: str, tree: PyTree) -> list[Array]:
+    """Returns numbers of the parameters' structure, or flat ones, leaf by leaf: sums need no copy in one piece."""
+    return jax.tree.leaves(eqx.filter(objective.unravel(objective.flat(name, tree)), eqx.is_inexact_array))
+
+
+def _dot(a: list[Array], b: list[Array]) -> Any:
+    return sum(jnp.vdot(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _as_array(leaf: Any) -> Any:

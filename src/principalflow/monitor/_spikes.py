@@ -1,6 +1,7 @@
 """When a loss spikes: it leaves the level that it had, by more than its noise from step to step."""
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -51,7 +52,8 @@ class Level:
     @property
     def level(self) -> float:
         """The median of the latest; NaN before the first."""
-        return float(np.median(list(self._values)[-_LEVEL:])) if self._values else math.nan
+        # NumPy's takes longer than all else of a quiet row.
+        return statistics.median(list(self._values)[-_LEVEL:]) if self._values else math.nan
 
     @property
     def limit(self) -> float:
@@ -65,6 +67,11 @@ class Level:
         bump = float(np.max(np.minimum(changes[:-1], -changes[1:])))
         # The largest of few says little of what is to come.
         return level + max(_SHARE * abs(level), _DEVIATIONS * deviation, _BUMPS * bump * (1 + _FEW / self.count))
+
+    def is_exceeded_by(self, value: float) -> bool:
+        """Whether a number is above the limit, which is found only where it may be."""
+        level = self.level
+        return value > level + _SHARE * abs(level) and value > self.limit
 
 
 @dataclass
@@ -174,8 +181,8 @@ class Spikes:
         # Of few batches one may well have several times another's loss: there the last step must have raised its own.
         last = self._rows[-1] if self._rows else {}
         rose = last.get("batch_loss_change", math.inf) > 0
-        limit = max(self._level.limit, self._level.level + _FLOOR * self._highest)
-        return loss > limit and (self._level.is_known or rose)
+        is_high = self._level.is_exceeded_by(loss) and loss > self._level.level + _FLOOR * self._highest
+        return is_high and (self._level.is_known or rose)
 
 
 def _loss_of(row: Row) -> float:

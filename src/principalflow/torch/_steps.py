@@ -101,10 +101,10 @@ class Step:
     def taken(self) -> Taken:
         """Returns it in numbers, for one forward pass; for two where the loss was not given or is random."""
         gradients = self._gradients()
-        slopes = torch.stack([(u * g).sum() for u, g in zip(self._update, gradients, strict=True)])
+        slope = _dot(self._update, gradients)
         norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (gradients, self._update)]
         before, after = self._losses()
-        slope, norm, length = float(slopes.sum()), *(float(torch.linalg.vector_norm(norm)) for norm in norms)
+        norm, length = (float(torch.linalg.vector_norm(norm)) for norm in norms)
         slope, norm = self._clipped_by * slope, self._clipped_by * norm  # the loss knows nothing of clipping
         eps = torch.finfo(self._update[0].dtype).eps
         return Taken(before, after, slope, norm, length, surprise=self._surprise(gradients), eps=eps)
@@ -132,7 +132,8 @@ class Step:
     def _gradients(self) -> list[Tensor]:
         if all(p.grad is None for p in self._params):
             raise ValueError("batch needs the gradients of the step: call observe before zero_grad().")
-        return [torch.zeros_like(p) if p.grad is None else wide(p.grad) for p in self._params]
+        given = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._params]
+        return [wide(g.to_dense() if g.is_sparse else g) for g in given]
 
     def _losses(self) -> tuple[float, float]:
         """Returns the loss before and after the step, both with the same random numbers and precision."""
@@ -145,7 +146,10 @@ class Step:
             return math.nan
         average, share = self._second_moment
         roots = torch._foreach_sqrt(average)
-        squares = [
-            (g * g / r.clamp(min=torch.finfo(r.dtype).tiny)).sum() for g, r in zip(gradients, roots, strict=True)
-        ]
-        return share * float(torch.stack(squares).sum() / torch.stack([r.sum() for r in roots]).sum())
+        total = float(torch.stack([root.sum() for root in roots]).sum())
+        torch._foreach_clamp_min_(roots, torch.finfo(roots[0].dtype).tiny)
+        return share * _dot(torch._foreach_div(gradients, roots), gradients) / total if total else math.nan
+
+
+def _dot(a: list[Tensor], b: list[Tensor]) -> float:
+    return float(torch.stack([x.reshape(-1) @ y.reshape(-1) for x, y in zip(a, b, strict=True)]).sum())
