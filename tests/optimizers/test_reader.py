@@ -63,6 +63,7 @@ def test_words_name_what_the_threshold_depends_on():
         optax.MultiSteps(optax.nadam(0.1), 4),
         pf.dal(),
         pf.dal(per_parameter=True),
+        pf.cdat(optax.sgd(1.0)),
     ],
 )
 def test_before_the_first_step_there_is_no_threshold_yet(tx):
@@ -114,6 +115,16 @@ def test_dal_is_descent_at_the_rate_of_its_last_step():
     tx = optax.chain(pf.scale_by_dal(factor=1.0, per_parameter=True), optax.scale(-1))
     _, state = tx.update(jax.grad(loss)(x), tx.init(x), x, value_fn=loss)
     np.testing.assert_allclose(edge(tx, state, x).preconditioner, 4 * jax.grad(loss)(x))
+
+
+@pytest.mark.parametrize(
+    ("base", "gain"), [(optax.sgd(1.0), 1), (optax.sgd(0.5, momentum=0.9), 1.9 / 0.5), (optax.adam(1.0), 19)]
+)
+def test_cdat_is_its_base_at_the_rate_of_its_last_step(base, gain):
+    loss = lambda x: 2.0 * x @ x  # noqa: E731
+    x, tx = jnp.array([3.0, 4.0]), pf.cdat(base, scale=1.0)
+    _, state = tx.update(jax.grad(loss)(x), tx.init(x), x, value_fn=loss)
+    assert edge(tx, state, x).threshold == pytest.approx(2 * gain / state.curvature_learning_rate)
 
 
 def test_what_is_read_is_verified_once():

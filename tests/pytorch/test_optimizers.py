@@ -26,7 +26,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch
 import torch
 from torch import optim
 
-from principalflow.torch import DAL, edge
+from principalflow.torch import CDAT, DAL, edge
 
 
 def parameters(dtype=torch.float64):
@@ -224,6 +224,22 @@ def test_dal_is_descent_at_the_rate_of_its_last_step():
     optimizer.step(lambda: 2 * x @ x)
     assert edge(optimizer).threshold == pytest.approx(2 * 1.5 / 0.25)
     assert edge(DAL([x], per_parameter=True)).unknown.startswith("DAL with a rate for each parameter is not known")
+
+
+@pytest.mark.parametrize(
+    ("base", "gain"),
+    [
+        (lambda x: optim.SGD(x, lr=1.0), 1),
+        (lambda x: optim.SGD(x, lr=0.5, momentum=0.9), 1.9 / 0.5),
+        (lambda x: optim.Adam(x, lr=1.0), 19),
+    ],
+)
+def test_cdat_is_its_base_at_the_rate_of_its_last_step(base, gain):
+    x = torch.tensor([3.0, 4.0], dtype=torch.float64, requires_grad=True)
+    optimizer = CDAT(base([x]), scale=1.0)
+    assert edge(optimizer).starting
+    optimizer.step(lambda: 2 * x @ x)
+    assert edge(optimizer).threshold == pytest.approx(2 * gain / optimizer.param_groups[0]["lr"])
 
 
 class Other(optim.SGD):

@@ -220,6 +220,12 @@ def _dal_rate(options: dict, state: Any, view: View) -> list[Any]:
     return [Metric({i: 1 / h for i, h in view.by_number(rate).items()}, {}, "dal", starting)]
 
 
+def _cdat(options: dict, state: Any, view: View) -> list[Stage]:
+    """Returns the stages of `principalflow.cdat`: those of its base, and the rate of the last step."""
+    rate = Gain(view.leaves, float(state.curvature_learning_rate), "cdat", int(state.count) == 0)
+    return [*read(options["proposing"].update, state.base, view), rate]
+
+
 def _steps(state: Any) -> int:
     """Returns how many steps were taken, but at least one, so that averages can be divided by their share."""
     return max(int(state.count), 1)
@@ -255,6 +261,7 @@ _READERS: dict[str, Callable[[dict, Any, View], list[Stage]]] = {
     "optax.scale_by_amsgrad": _amsgrad,
     "optax.scale_by_rms": _rms,
     "optax.scale_by_stddev": _rms,
+    "principalflow.cdat": _cdat,
     "principalflow.dal": _dal,
     "principalflow.scale_by_dal": _dal_rate,
 }

@@ -29,7 +29,7 @@ def edge(tx: optax.GradientTransformation, state: optax.OptState, params: PyTree
     et al. 2021 and 2022): 2/h for sgd and rmsprop, 2(1+m)/h with momentum, 2(1+b1)/((1-b1)h) for adam. Where parameters
     have rates, momentum or decay of their own, P takes up the ratios.
 
-    Known are sgd with both kinds of momentum, rmsprop, adam, adamw, nadam, nadamw, amsgrad and `pf.dal`, with
+    Known are sgd with both kinds of momentum, rmsprop, adam, adamw, nadam, nadamw, amsgrad, `pf.dal` and `pf.cdat`, with
     schedules, weight decay, masks, `partition`, `chain`, `inject_hyperparams`, `apply_if_finite` and `MultiSteps`.
     Gradients are taken not to be clipped. The rate is that of the next step.
 
@@ -151,17 +151,22 @@ def _verify(tx: Any, state: Any, tree: PyTree) -> bool:
     if any(jnp.iscomplexobj(leaf) for leaf in params.values()):
         raise UnknownError("the parameters are complex, for which no threshold is known")
     before = _stages(tx, state, tree)
-    needs_product = any(isinstance(stage, Gain | Metric) and stage.optimizer == "dal" for stage in before)
+    names = {stage.optimizer for stage in before if isinstance(stage, Gain | Metric)}
     moved = []
     for _ in range(2):
         gradient = jax.tree.map(lambda w: jnp.asarray(random.standard_normal(w.shape), w.dtype), tree)
-        extra = {"hvp": gradient} if needs_product else {}
+        extra = {"hvp": gradient} if "dal" in names else {}
+        extra |= {"value_fn": _half_square, "all_params": tree} if "cdat" in names else {}
         updates, state = tx.update(gradient, state, tree, **extra)
         after = _stages(tx, state, tree, last=True)
         predicted = stepped(_leaves(gradient), params, before, after)
         moved = [_compare(update, predicted[i]) for i, update in enumerate(jax.tree.leaves(updates))]
         before = after
     return any(moved)
+
+
+def _half_square(params: PyTree) -> Any:
+    return optax.tree.norm(params, squared=True) / 2
 
 
 def _compare(update: Any, predicted: Any) -> bool:

@@ -170,7 +170,7 @@ def _second_derivatives() -> Iterator[None]:
     except RuntimeError as error:
         raise RuntimeError(
             "there is no second derivative, as is so for fused attention and compiled models: "
-            f"DAL can use curvature='finite_difference'. PyTorch says: {error}"
+            f"give the optimizer curvature='finite_difference'. PyTorch says: {error}"
         ) from error
 
 
@@ -186,7 +186,7 @@ def _refuse_sparse(params: list[Tensor], gradient: Sequence[Tensor | None]) -> N
     for p, g in zip(params, gradient, strict=True):
         if g is not None and g.layout != torch.strided:
             raise RuntimeError(
-                f"the gradient of a parameter of shape {tuple(p.shape)} is sparse, and DAL needs dense ones: "
+                f"the gradient of a parameter of shape {tuple(p.shape)} is sparse, and must be dense: "
                 "make the layer with sparse=False."
             )
 
@@ -196,6 +196,6 @@ def _refuse_distributed() -> None:
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if distributed and torch.distributed.get_world_size() > 1:
         raise RuntimeError(
-            "exact products don't average over several processes: DAL can use curvature='finite_difference', "
+            "exact products don't average over several processes: give the optimizer curvature='finite_difference', "
             "whose closure calls backward()."
         )

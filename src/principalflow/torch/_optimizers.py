@@ -3,6 +3,7 @@
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from principalflow import _checks
 from principalflow.optimizers import Edge, Filter, Group, Part, UnknownError, combined, or_unknown
+from principalflow.torch._cdat import CDAT
 from principalflow.torch._dal import DAL
 
 # They pass `step` on to the optimiser that they hold.
@@ -26,7 +28,7 @@ def edge(optimizer: torch.optim.Optimizer, params: Sequence[Tensor] | None = Non
     2021 and 2022): 2/h for SGD and RMSprop, 2(1+m)/h with momentum, 2(1+b1)/((1-b1)h) for Adam. Where groups have
     rates, momentum or decay of their own, P takes up the ratios.
 
-    Known are `torch.optim`'s SGD, RMSprop, Adam, AdamW and NAdam with all their options but `maximize`, and `DAL`.
+    Known are `torch.optim`'s SGD, RMSprop, Adam, AdamW and NAdam with all their options but `maximize`, `DAL` and `CDAT`.
     Others, and classes derived from these, have no threshold but a sentence that says so, in `unknown`.
 
     Args:
@@ -56,9 +58,17 @@ def edge(optimizer: torch.optim.Optimizer, params: Sequence[Tensor] | None = Non
         optimizer = getattr(optimizer, "optimizer", optimizer)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {_checks.shown(optimizer)}.")
-    held = {p: group for group in optimizer.param_groups for p in group["params"]}
+    held = {p: group for group in _groups(optimizer) for p in group["params"]}
     chosen = list(held) if params is None else _checked(params)
     return or_unknown(lambda: _edge(optimizer, chosen, held))
+
+
+def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Returns the groups; those of CDAT's base at the rates that its updates were multiplied by."""
+    if not isinstance(optimizer, CDAT):
+        return optimizer.param_groups
+    pairs = zip(optimizer.base.param_groups, optimizer.param_groups, strict=True)
+    return [{**base, "lr": float(base["lr"]) * own["lr"]} for base, own in pairs]
 
 
 def _checked(params: Any) -> list[Tensor]:
@@ -69,6 +79,9 @@ def _checked(params: Any) -> list[Tensor]:
 
 
 def _edge(optimizer: torch.optim.Optimizer, params: list[Tensor], held: dict[Tensor, dict]) -> Edge:
+    starting = False
+    if type(optimizer) is CDAT:
+        starting, optimizer = not optimizer.param_groups[0]["count"], optimizer.base
     name = type(optimizer).__name__
     read = _READERS.get(type(optimizer))
     if read is None:
@@ -91,7 +104,8 @@ def _edge(optimizer: torch.optim.Optimizer, params: list[Tensor], held: dict[Ten
             return Group(size=p.numel(), optimizer=name.lower(), part=Part(learning_rate=0.0))
         if options.get("maximize"):
             raise UnknownError(f"{name} maximises: it moves along the gradient, so no step size is stable")
-        return read(p, options, state, flat)
+        group = read(p, options, state, flat)
+        return replace(group, starting=True) if starting else group
 
     groups = [group_of(p) for p in params if p.numel()]
     return combined(groups, lambda size, value: torch.full((size,), value, dtype=dtype, device=params[0].device))
