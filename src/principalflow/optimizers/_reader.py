@@ -29,8 +29,8 @@ def edge(tx: optax.GradientTransformation, state: optax.OptState, params: PyTree
     et al. 2021 and 2022): 2/h for sgd and rmsprop, 2(1+m)/h with momentum, 2(1+b1)/((1-b1)h) for adam. Where parameters
     have rates, momentum or decay of their own, P takes up the ratios.
 
-    Known are sgd with both kinds of momentum, rmsprop, adam, adamw, nadam, nadamw, amsgrad, `pf.dal` and `pf.cdat`, with
-    schedules, weight decay, masks, `partition`, `chain`, `inject_hyperparams`, `apply_if_finite` and `MultiSteps`.
+    Known are sgd with both kinds of momentum, rmsprop, adam, adamw, nadam, nadamw, amsgrad, `pf.dal` and `pf.cdat`,
+    with schedules, weight decay, masks, `partition`, `chain`, `inject_hyperparams`, `apply_if_finite` and `MultiSteps`.
     Gradients are taken not to be clipped. The rate is that of the next step.
 
     What is read is verified: two steps with random gradients must be what the reading predicts. An optimiser that isn't
