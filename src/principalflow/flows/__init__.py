@@ -15,9 +15,11 @@ from principalflow.flows._flow import (
 from principalflow.flows._gradient import NegativeGradient, PositiveGradient
 from principalflow.flows._integrate import Solution, integrate
 from principalflow.flows._logarithm import phi
-from principalflow.flows._modified import BackwardError, ImplicitGradientRegularization, ThirdOrder
+from principalflow.flows._modified import ImplicitGradientRegularization, ThirdOrder
+from principalflow.flows._pair import Pair, PairState
 from principalflow.flows._principal import Principal, PrincipalThirdOrder
 from principalflow.flows._quadratic import solve_quadratic
+from principalflow.flows._steps import BackwardError, OptaxState, StepFlow, TwoStep
 
 IGR = ImplicitGradientRegularization
 
@@ -32,13 +34,18 @@ __all__ = [
     "Flow",
     "ImplicitGradientRegularization",
     "NegativeGradient",
+    "OptaxState",
+    "Pair",
+    "PairState",
     "PositiveGradient",
     "Principal",
     "PrincipalThirdOrder",
     "RateFlow",
     "Solution",
     "SpectralFlow",
+    "StepFlow",
     "ThirdOrder",
+    "TwoStep",
     "as_flow",
     "compare",
     "integrate",

@@ -36,6 +36,7 @@ class Solution:
     Attributes:
         times: The times that were asked for and reached.
         thetas: The parameters at each of them; finite, complex for complex flows.
+        states: The flow's states at each of them: the parameters, or whatever it follows, as `flow.start` has it.
         time: How far it got.
         theta: The parameters there, to go on from.
         evaluations: Evaluations of the vector field.
@@ -50,6 +51,7 @@ class Solution:
 
     times: Float[Array, " saves"] = dataclasses.field(repr=False)
     thetas: Inexact[Array, "saves D"] = dataclasses.field(repr=False)
+    states: list[PyTree] = dataclasses.field(repr=False)
     time: float
     theta: Inexact[Array, " D"] = dataclasses.field(repr=False)
     evaluations: int
@@ -134,15 +136,18 @@ def integrate(
     if path.status is Status.DIVERGED and not path.steps and not np.all(np.isfinite(field(field.start))):
         raise ValueError("theta must have a finite vector field under the flow; it is not finite there.")
     reached = min(len(path.states) - 1, len(times))
-    thetas = field.stacked([field.parameters(state) for state in path.states[1 : 1 + reached]] or [theta])[:reached]
+    states = path.states[1 : 1 + reached]
+    thetas = field.stacked([field.parameters(state) for state in states] or [theta])[:reached]
     spent = field.spent
     status, message = path.status, path.message
     if status is Status.COMPLETED and not spent.error <= rtol:  # NaN is not known at all
         status = Status.INEXACT
-        message = f"reached the end, but the field is only known to {spent.error:.1e}: {flow.remedy}"
+        known = f"is only known to {spent.error:.1e}" if np.isfinite(spent.error) else "isn't known all the way"
+        message = f"reached the end, but the field {known}: {flow.remedy}"
     return Solution(
         jax.device_put(times[:reached]),
         thetas,
+        [field.unravelled(state) for state in states],
         path.time,
         jax.device_put(field.parameters(path.last)),
         spent.evaluations,
@@ -235,9 +240,13 @@ class StateField:
         """Where the field may jump, and what to try then."""
         return self._flow.jumps
 
+    def unravelled(self, vector: Any) -> PyTree:
+        """Returns a state that is in one vector as the flow has it."""
+        return vector if self._whole else self._unravel(jax.device_put(vector))
+
     def parameters(self, vector: Any) -> Array:
         """Returns the modelled parameters of a state."""
-        return self._parameters(vector if self._whole else self._unravel(jax.device_put(vector)))
+        return self._parameters(self.unravelled(vector))
 
     def stacked(self, thetas: list[Array]) -> Array:
         """Returns parameters one below the other; on a CPU nothing is compiled for their number."""

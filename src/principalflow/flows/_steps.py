@@ -1,0 +1,398 @@
+"""Modified flows of several steps of any optimiser: real, from gradients alone, and through the edge of stability."""
+
+import abc
+from collections.abc import Callable
+from itertools import count
+from math import comb
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Inexact, PyTree
+from numpy.polynomial import Polynomial
+
+from principalflow import _checks, _loss
+from principalflow._compiled import compiled
+from principalflow.flows._flow import Field, Flow, RateFlow
+from principalflow.objective import Objective, Vector, checked_theta
+
+# Where rounding alone leaves fewer than three digits.
+_LARGEST_ROUNDING = 1e-3
+# The series converges while each difference is shorter than the one before. A direction at h*lambda of 2.4 has this.
+_LARGEST_GROWTH = 0.96
+
+
+class StepsFlow(Flow):
+    r"""The modified flow of p steps of a map S.
+
+    Along the path, with time in steps, $S^p = 1 + \Delta = e^{p\,d/dt}$, and so
+
+    $$\dot s = \frac1p \sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k s = \frac1p\sum_{j=0}^n w_j\,\Delta S^{pj} s.$$
+
+    That is the slope at s of the polynomial through $s, S^p s, \dots, S^{p(n+1)} s$: p(n + 1) steps, no Hessian.
+    """
+
+    period: eqx.AbstractVar[int]
+    order: eqx.AbstractVar[int]
+
+    @property
+    @abc.abstractmethod
+    def step_time(self) -> Any:
+        """The time that one step takes."""
+
+    @abc.abstractmethod
+    def increment(self, objective: Objective, state: PyTree) -> PyTree:
+        """Returns what one step adds to a state."""
+
+    def after_step(self, objective: Objective, state: PyTree) -> PyTree:
+        """Returns the state after one step of the optimiser."""
+        return jax.tree.map(jnp.add, state, self.increment(objective, state))
+
+    def iterates(self, objective: Objective, state: PyTree) -> list[Vector]:
+        """Returns the iterates that a state stands for: those of the next steps, as many as the period."""
+        states = [state]
+        for _ in range(self.period - 1):
+            states.append(self.after_step(objective, states[-1]))
+        return [self.parameters(each) for each in states]
+
+    def centre(self, objective: Objective, state: PyTree) -> Vector:
+        """Returns half the sum of two successive iterates, between which a path at the edge oscillates."""
+        now, following = self._two(objective, state)
+        return (now + following) / 2
+
+    def amplitude(self, objective: Objective, state: PyTree) -> Vector:
+        """Returns half the difference of two successive iterates."""
+        now, following = self._two(objective, state)
+        return (now - following) / 2
+
+    def evaluate(self, objective: Objective, state: PyTree) -> Field:
+        """Returns the field; its error is what rounding leaves of it, and infinite where the series diverges."""
+        return self._evaluate(objective, self._checked(objective, state))
+
+    def _checked(self, objective: Objective, state: PyTree) -> PyTree:
+        return checked_theta(objective, state)
+
+    def _two(self, objective: Objective, state: PyTree) -> tuple[Vector, Vector]:
+        following = self.after_step(objective, self._checked(objective, state))
+        return self.parameters(state), self.parameters(following)
+
+    @_loss.needs("loss", "a gradient")
+    @compiled
+    def _evaluate(self, objective: Objective, state: PyTree) -> Field:
+        dtype = self.parameters(state).dtype
+        n, most = self.order, most_order(dtype)
+        if n > most:
+            raise ValueError(
+                f"order must be at most {most} in {dtype}, got {n}: rounding would leave fewer than "
+                "three digits of the field. Give float64 parameters, or take a lower order."
+            )
+        weights = [log_weights(n), _difference_weights(n - 1, n), _difference_weights(n, n)]
+
+        def add(sums: tuple, weights: Array) -> tuple:
+            state, total, (former, latter), largest = sums
+            moved = self.increment(objective, state)
+            step = self.parameters(moved)
+            total = jax.tree.map(lambda t, m: t + weights[0].astype(m.dtype) * m, total, moved)
+            differences = former + weights[1] * step, latter + weights[2] * step
+            following = jax.tree.map(jnp.add, state, moved)
+            return (following, total, differences, jnp.maximum(largest, jnp.max(jnp.abs(step)))), None
+
+        nothing = jax.tree.map(jnp.zeros_like, state)
+        start = state, nothing, (self.parameters(nothing),) * 2, jnp.zeros((), jnp.finfo(dtype).dtype)
+        table = jnp.asarray(np.repeat(np.transpose(weights), self.period, axis=0), dtype)
+        (_, total, (former, latter), largest), _ = lax.scan(add, start, table)
+        # Steps further down are shorter, but their rounding is not: it is that of theta.
+        lost = _rounding(n, dtype) * largest / jnp.max(jnp.abs(self.parameters(total)))
+        error = jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
+        if n and self.period % 2 == 0:
+            grown = jnp.vdot(former, latter).real > _LARGEST_GROWTH * jnp.vdot(former, former).real
+            error = jnp.where(grown, jnp.inf, error)
+        scale = 1 / (self.period * self.step_time)
+        vector = jax.tree.map(lambda leaf: scale * leaf, total)
+        return Field(vector, 0, error, error <= _LARGEST_ROUNDING, gradients=self.period * (n + 1))
+
+
+class _OfDescent(StepsFlow, RateFlow):
+    """The modified flow of so many steps of descent; its state is theta."""
+
+    order: int = eqx.field(
+        static=True, converter=lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64))
+    )
+
+    @property
+    def step_time(self) -> Any:
+        """The learning rate."""
+        return self.h
+
+    def increment(self, objective: Objective, state: Vector) -> Vector:
+        """Returns what a step of descent adds."""
+        return -self.h * objective.gradient(state)
+
+    def alpha(self, z: _checks.Numbers) -> Inexact[Array, "..."]:
+        r"""Returns $\frac1{pz}\sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k$ with $\Delta = (1-z)^p - 1$.
+
+        It is a polynomial. For p = 1 it is $-\sum_{k=0}^n z^k/(k+1)$ (paper, theorem 3.1).
+        """
+        z = _checks.finite_numbers("z", z)
+        difference = Polynomial([1.0, -1.0]) ** self.period - 1
+        series = sum((-difference) ** k / (k + 1) for k in range(self.order + 1))
+        coefficients = (difference // Polynomial([0.0, 1.0]) * series / self.period).coef
+        return jnp.polyval(jnp.asarray(coefficients[::-1], z.dtype), z)
+
+
+class BackwardError(_OfDescent):
+    r"""The modified flow of any order n, every non-principal term included: one-step error $O(h^{n+2})$.
+
+    The step of descent is $e^{h\,d/dt} = 1 + \Delta$, with $\Delta$ the forward difference along descent, so
+    $h\,d/dt = \log(1+\Delta)$ and, with $\Delta\theta = -h g$,
+
+    $$\dot\theta = \frac1h\sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k\theta = -\sum_{j=0}^{n} w_j\, g(\theta_j),$$
+
+    where $\theta_0 = \theta, \dots, \theta_n$ are iterates of descent from $\theta$: n + 1 gradients and no Hessian.
+    Order 0 is the negative gradient flow; orders 1 and 2 differ from the IGR and third-order flows by terms
+    beyond their order. It is the flow of one step at a time; `TwoStep` is that of two.
+
+    The k-th difference doubles the rounding of the gradients k times over. The `error` of `evaluate` estimates what is
+    left of it in the field, and the order ends where fewer than three digits would be known: 46 in double precision, 16
+    in single.
+
+    Args:
+        h: The learning rate of the descent that is modelled.
+        order: The power of h that the field is exact to, from 0 to 46.
+
+    Raises:
+        ValueError: For an h that isn't finite and above 0, an order that isn't a whole number from 0 to 46, or, at
+            evaluation, an order above 16 in single precision.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[1.0]])
+        >>> pf.flows.BackwardError(h=0.3, order=2).field(bowl, [1.0]).round(12)
+        Array([-1.18], dtype=float64)
+    """
+
+    period = 1
+    remedy = "take a lower order, or double precision"
+
+
+class TwoStep(_OfDescent):
+    r"""The modified flow of two steps of descent, which follows it through the edge of stability for hundreds of steps.
+
+    A direction that flips its sign at every step has the multiplier $1 - h\lambda$ near -1, whose logarithm is complex.
+    Two steps multiply it by $w = (1-h\lambda)^2$, which is positive and near 1. So with $\Delta$ the difference over
+    two steps, $2h\,d/dt = \log(1+\Delta)$ is real, and
+
+    $$\dot\theta = \frac1{2h}\sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k\theta$$
+
+    takes 2(n + 1) gradients and no Hessian. The path runs through the even iterates; the odd ones are a step of descent
+    away, see `iterates`. On quadratics the series is that of $\log|1-h\lambda|/h\lambda$: the real part of the
+    principal flow's coefficient. It converges for $h\lambda < 1 + \sqrt 2$. From 2.4 on the field has an infinite
+    `error`, and solutions say so; `Pair` goes on from there.
+
+    Args:
+        h: The learning rate of the descent that is modelled.
+        order: The n above: two steps are exact to $O(h^{n+2})$.
+
+    Raises:
+        ValueError: As `BackwardError`.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[2.0]])
+        >>> flow = pf.flows.TwoStep(h=0.95, order=3)  # h*lambda = 1.9: descent flips its sign, and decays by 0.9 a step
+        >>> solution = pf.integrate(flow, bowl, [1.0], time=20 * 0.95)
+        >>> print(solution.theta.round(3), round(0.9**20, 3))
+        [0.122] 0.122
+    """
+
+    period = 2
+    remedy = "h*lambda passed 2.4, where the series of two steps diverges: take pf.flows.Pair"
+    order: int = eqx.field(
+        default=2,
+        static=True,
+        converter=lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64)),
+    )
+
+
+class OptaxState(NamedTuple):
+    """The state of an optimiser from optax as a flow has it.
+
+    Attributes:
+        theta: The parameters.
+        optimizer: The optimiser's own state, with numbers in place of its counters.
+    """
+
+    theta: Vector
+    optimizer: PyTree
+
+
+class StepFlow(StepsFlow):
+    r"""The modified flow of any update: of p of its steps, in real numbers, from the update alone.
+
+    $$\dot s = \frac1p \sum_{k=1}^{n+1} \frac{(-1)^{k+1}}k \Delta^k s, \qquad \Delta = S^p - 1$$
+
+    with S the update of the whole state s: the parameters, or these with velocities, averages and counters. A period p
+    of 2 follows directions that flip their sign at every step, as at the edge of stability; see `TwoStep`, which is
+    the same for descent.
+
+    Momentum gives slower directions complex multipliers, whose modulus is $\sqrt b$ for momentum b. A series up to
+    order 1 keeps these stable at any period, one of order 2 up to a modulus of 0.956 for p steps, of order 3 up to
+    0.840, of order 4 up to 0.725 (as the formulas of backward differentiation, of which this is the mirror image).
+    `stable_period` is the period that this takes.
+
+    Args:
+        step: `step(objective, state)` returns the next state. It must be made of JAX's operations, and depend on
+            nothing else.
+        period: How many steps p the series is of.
+        order: The n above: p steps are exact to the power n + 2 of what they change.
+        h: The time that a step takes; by default 1.
+        begin: `begin(objective, theta)` returns the state at the start; by default it is theta.
+        read: `read(state)` returns theta; by default it is the state, or the first entry of a tuple.
+
+    Raises:
+        ValueError: For what is no function, a period below 1, an order that isn't a whole number from 0 to 46, or an h
+            that isn't finite and above 0.
+
+    Example:
+        >>> import principalflow as pf
+        >>> bowl = pf.functions.quadratic([[2.0]])
+        >>> flow = pf.flows.StepFlow(lambda objective, x: x - 0.95 * objective.gradient(x), order=3)
+        >>> print(pf.integrate(flow, bowl, [1.0], time=20).theta.round(3))
+        [0.122]
+    """
+
+    step: Callable = eqx.field(static=True)
+    period: int = eqx.field(
+        static=True, kw_only=True, default=2, converter=lambda p: _checks.whole("period", p, least=1)
+    )
+    order: int = eqx.field(
+        static=True,
+        kw_only=True,
+        default=2,
+        converter=lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64)),
+    )
+    h: float = eqx.field(kw_only=True, default=1.0, converter=lambda h: _checks.positive("h", h))
+    begin: Callable | None = eqx.field(static=True, kw_only=True, default=None)
+    read: Callable | None = eqx.field(static=True, kw_only=True, default=None)
+
+    remedy = "the series of steps diverges, or rounding is all that is left: take a lower order, or double precision"
+
+    def __check_init__(self):
+        _checks.function("step", self.step, "objective", "state")
+        if self.begin is not None:
+            _checks.function("begin", self.begin, "objective", "theta")
+        if self.read is not None:
+            _checks.function("read", self.read, "state")
+
+    @classmethod
+    def from_optax(
+        cls,
+        tx: optax.GradientTransformation,
+        *,
+        state: PyTree = None,
+        period: int | None = None,
+        order: int = 2,
+    ) -> "StepFlow":
+        r"""Returns the modified flow of an optax optimiser on all samples; a step takes a time of 1.
+
+        Its state is an `OptaxState`. Counters, by which averages are corrected for their start and schedules go on, are
+        functions of time.
+
+        Args:
+            tx: The optimiser. It must not depend on random numbers, nor do something every so many steps.
+            state: Its state at the start, to follow a run from where it is; by default `tx.init(params)`.
+            period: How many steps the series is of; by default 2.
+            order: That of the flow.
+
+        Raises:
+            ValueError: For what is no optimiser of optax, or, at the start, one whose counters can't be numbers.
+
+        Example:
+            >>> import optax
+            >>> import principalflow as pf
+            >>> bowl = pf.functions.quadratic([[2.0]])
+            >>> flow = pf.flows.StepFlow.from_optax(optax.sgd(0.01, momentum=0.5))
+            >>> solution = pf.integrate(flow, bowl, [1.0], time=20)
+            >>> path = pf.descend(bowl, [1.0], 0.01, 20, momentum=0.5)
+            >>> print(solution.theta.round(4), path.thetas[-1].round(4))
+            [0.4468] [0.4468]
+        """
+        if not all(callable(getattr(tx, name, None)) for name in ("init", "update")):
+            raise ValueError(f"tx must be an optax.GradientTransformation, got {_checks.shown(tx)}.")
+        own = optax.with_extra_args_support(tx)
+
+        def begin(objective: Objective, theta: Vector) -> OptaxState:
+            params = objective.unravel(theta)
+            given = own.init(params) if state is None else state
+            as_numbers = jax.tree.map(lambda leaf: _as_number(leaf, theta.dtype), given)
+            return OptaxState(theta, as_numbers)
+
+        def step(objective: Objective, state: OptaxState) -> OptaxState:
+            params = objective.unravel(state.theta)
+            value, gradient = objective.value_and_gradient(state.theta)
+            along = dict(value=value, grad=objective.unravel(gradient), value_fn=objective.value)
+            updates, following = own.update(objective.unravel(gradient), state.optimizer, params, **along)
+            theta = state.theta + objective.flat("updates", updates)
+            return OptaxState(theta, jax.tree.map(lambda new, old: new.astype(old.dtype), following, state.optimizer))
+
+        return cls(step, period=2 if period is None else period, order=order, begin=begin)
+
+    @property
+    def step_time(self) -> Any:
+        """The time that a step takes."""
+        return self.h
+
+    def start(self, objective: Objective, theta: Vector) -> PyTree:
+        """Returns the state at the start."""
+        return theta if self.begin is None else self.begin(objective, theta)
+
+    def parameters(self, state: PyTree) -> Vector:
+        """Returns the modelled parameters of a state."""
+        if self.read is not None:
+            return self.read(state)
+        return state[0] if isinstance(state, tuple) else state
+
+    def increment(self, objective: Objective, state: PyTree) -> PyTree:
+        """Returns what a step adds to a state."""
+        return jax.tree.map(jnp.subtract, self.step(objective, state), state)
+
+    def _checked(self, objective: Objective, state: PyTree) -> PyTree:
+        return state
+
+
+def _as_number(leaf: Any, dtype: Any) -> Array:
+    """Returns an entry of an optimiser's state as a number that a flow can change."""
+    array = jnp.asarray(leaf)
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        return array.astype(dtype)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"tx must have a state of numbers, but it has {array.dtype}: no flow can follow that.")
+    return array
+
+
+def log_weights(order: int) -> list[float]:
+    r"""Returns the weights of successive changes in $\log(1+\Delta)$ up to an order.
+
+    $w_j = \sum_{k \geq j} (-1)^j \binom kj / (k+1)$ collects the j-th change over all differences.
+    """
+    terms = range(order + 1)
+    return [(-1) ** j * sum(comb(k, j) / (k + 1) for k in terms[j:]) for j in terms]
+
+
+def most_order(dtype: Any) -> int:
+    """Returns the highest order of which rounding leaves three digits."""
+    return next(order for order in count() if _rounding(order + 1, dtype) > _LARGEST_ROUNDING)
+
+
+def _difference_weights(of: int, order: int) -> list[float]:
+    """Returns the weights of successive changes in their difference of some order."""
+    return [float((-1) ** (of - j) * comb(of, j)) if 0 <= j <= of else 0.0 for j in range(order + 1)]
+
+
+def _rounding(order: int, dtype: Any) -> float:
+    """Returns the rounding unit times the sum of |w_j|, by which the sum of changes amplifies it."""
+    return float(jnp.finfo(dtype).eps) * sum(2**k / (k + 1) for k in range(order + 1))
