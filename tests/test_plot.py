@@ -142,15 +142,23 @@ def test_the_same_loss_everywhere_has_no_contours():
     assert not ax.collections
 
 
-def watched(**options):
-    """A monitor's table with steps at each row, and the curvature at every other."""
+def watch(**options):
+    """A monitor with steps at each row, and the curvature at every other."""
     bowl = pf.functions.quadratic([[1.0, 0.0], [0.0, 3.0]])
     monitor, theta = pf.Monitor(bowl, k=1, every=2, **options), np.ones(2)
     for step in range(1, 6):
         gradient = np.asarray(bowl.gradient(theta))
         loss, theta = bowl.value(theta), theta - 0.1 * gradient
         monitor.observe(step, theta, 0.1, updates=-0.1 * gradient, gradient=gradient, loss=loss)
-    return monitor.table()
+    return monitor
+
+
+def watched(**options):
+    return watch(**options).table()
+
+
+def labels(ax):
+    return [line.get_label() for line in ax.lines if not line.get_label().startswith("_")]
 
 
 def test_a_monitors_steps_and_curvature_are_drawn():
@@ -163,13 +171,51 @@ def test_a_monitors_steps_and_curvature_are_drawn():
 
 def test_what_a_monitor_did_not_measure_is_left_out():
     axes = pf.plot.monitor(watched(measure="cheap")).axes
-    assert [len(ax.lines) for ax in axes] == [1, 1, 2, 2]  # the edge itself among them
+    assert [ax.get_title() for ax in axes] == ["loss", "steps, above 1 the loss rose", "sizes"]
 
 
 def test_spikes_are_marked():
     table = watched()
     table["events"] = ["", "", "a spike", "", ""]
     assert pf.plot.monitor(table).axes[0].lines[-1].get_xdata() == [3, 3]
+
+
+def test_a_monitors_spikes_are_drawn_where_they_began_with_their_causes():
+    monitor = watch()
+    monitor.events = [
+        pf.Event("spike", 3, 1.0, 0.1, "the loss spiked", cause="rate"),
+        pf.Event("above", 2, 3.0, 2.0, "lambda_0 crossed 2/h"),
+    ]
+    loss, edge, *_ = pf.plot.monitor(monitor).axes
+    assert [line.get_xdata() for line in loss.lines[-2:]] == [[2, 2], [3, 3]]
+    assert [text.get_text() for text in loss.texts] == ["spike: rate"]
+    assert labels(edge)[-1] == "got above the edge"
+
+
+def test_the_edge_of_small_batches_is_drawn_where_it_is_another():
+    assert labels(pf.plot.monitor(watched(momentum=0.5)).axes[1])[2:] == [
+        "edge, of large batches",
+        "edge, of small batches",
+    ]
+    assert labels(pf.plot.monitor(watched()).axes[1])[2:] == ["edge"]
+
+
+@pytest.mark.parametrize(("late", "scale"), [(0.5, "log"), (-0.5, "symlog")])
+def test_wild_curvature_of_the_first_steps_does_not_set_the_scale(late, scale):
+    table = {"step": [1, 30, 31], "events": ["", "", ""], "edge": [3000.0, 2.0, late], "loss": [1.0, 1.0, 1.0]}
+    ax = pf.plot.monitor(table).axes[1]
+    assert ax.get_yscale() == scale
+    assert ax.get_ylim()[1] < 10
+
+
+def test_a_surprise_is_held_against_1():
+    table = {"step": [1, 2], "events": ["", ""], "batch_loss": [1.0, 0.9], "surprise": [0.9, 4.0]}
+    np.testing.assert_array_equal(pf.plot.monitor(table).axes[-1].lines[-1].get_ydata(), 1)
+
+
+def test_a_monitor_that_measured_nothing_says_so():
+    with pytest.raises(ValueError, match="nothing was measured"):
+        pf.plot.monitor(pf.Monitor(pf.functions.quadratic([[1.0]])))
 
 
 def test_a_monitors_rows_without_curvature_are_no_gaps_in_its_curves():

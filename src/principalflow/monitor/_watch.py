@@ -208,6 +208,7 @@ class Watch:
         found |= {name: edge.regime(row[name.replace("regime", "eigenvalue")]) for name in names}
         if taken is not None and not self._is_part:
             along_update, found["batch_sharpness"] = observed.curvatures(edge.preconditioner)
+            found["batch_threshold"] = edge.part.small_batch_threshold
             if taken.slope < 0:
                 found["directional_sharpness"] = along_update / (-taken.slope * edge.learning_rate)
                 found |= split(taken, edge, row["eigenvalue_0"], observed.update_square(edge.preconditioner))
