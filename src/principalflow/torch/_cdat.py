@@ -40,7 +40,8 @@ class CDAT(Along):
         max_learning_rate: The cap on the rate; 1 suits Adam, 5 is DAL's and suits SGD.
         measure: `"directional"` for $|u^T H u|$; `"drift"` for $\|H u\| \|u\|$, DAL's norm, with smaller and safer
             steps.
-        curvature: `"hvp"` for the exact product by a second backward pass; `"finite_difference"` for one more gradient.
+        curvature: `"hvp"` for the exact product by a second backward pass, for which attention isn't fused and compiled
+            models run as they are written; `"finite_difference"` for one more gradient.
         every: The rate is computed every this many steps and kept in between. So that it can't blow up, updates that
             are longer than the measured one are scaled down to its length.
         average: The decay, in [0, 1), of the running averages; None for none. Without them the loss jumps where the

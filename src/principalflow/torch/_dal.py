@@ -43,8 +43,9 @@ class DAL(Along):
         momentum: m in [0, 1): $v \leftarrow m v - h g$, $\theta \leftarrow \theta + v$ (section 7).
         per_parameter: The rate $\min(2/|(H g)_i|^p, 5)$ for each parameter (appendix D); `group["lr"]` is their mean.
             The curvatures are in `state`.
-        curvature: `"hvp"` for the exact product by a second backward pass; `"finite_difference"` for one more gradient
-            (appendix C), which works with whatever has a first derivative: fused attention, compiled models.
+        curvature: `"hvp"` for the exact product by a second backward pass, for which attention isn't fused and compiled
+            models run as they are written; `"finite_difference"` for one more gradient (appendix C), which works with
+            whatever has a first derivative.
         every: The curvature is measured every this many steps and kept in between. So that a kept rate can't blow up,
             gradients that are longer than the measured one are scaled down to its length.
         average: The decay, in [0, 1), of a running average of the measured curvature, for noisy batches; None for none.

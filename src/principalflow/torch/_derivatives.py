@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from principalflow._curvature import FINITE_DIFFERENCE_STEP
+from principalflow.torch._stand_in import twice_differentiable
 
 Closure = Callable[[], Any]
 # One entry for each parameter; None where a parameter has no part.
@@ -33,9 +34,12 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool, many: bo
     random = RandomState(params)
 
     def differentiate(closure: Closure, create_graph: bool) -> tuple[Tensor, Tensors]:
-        loss = _loss(closure, params)
-        with _second_derivatives() if create_graph else nullcontext():
-            gradient = torch.autograd.grad(loss, params, create_graph=create_graph, allow_unused=True)
+        # Where a closure runs twice, both times alike: fused attention drops out other entries. Backward passes need it
+        # too, since checkpoints run the model again in them.
+        with twice_differentiable() if again else nullcontext():
+            loss = _loss(closure, params)
+            with _second_derivatives() if create_graph else nullcontext():
+                gradient = torch.autograd.grad(loss, params, create_graph=create_graph, allow_unused=True)
         _refuse_sparse(params, gradient)
         return loss.detach(), list(gradient)
 
@@ -156,7 +160,7 @@ def _loss(closure: Closure, params: list[Tensor]) -> Tensor:
 
 def _pull_back(pairs: Sequence[tuple[Tensor, Tensor]], params: list[Tensor], retain_graph: bool) -> Tensors:
     gradients, directions = zip(*pairs, strict=True)
-    with _second_derivatives():
+    with _second_derivatives(), twice_differentiable():
         products = torch.autograd.grad(
             gradients, params, grad_outputs=directions, retain_graph=retain_graph, allow_unused=True
         )
@@ -169,8 +173,8 @@ def _second_derivatives() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise RuntimeError(
-            "there is no second derivative, as is so for fused attention and compiled models: "
-            f"give the optimizer curvature='finite_difference'. PyTorch says: {error}"
+            "there is no second derivative of something in the loss: give the optimizer "
+            f"curvature='finite_difference'. PyTorch says: {error}"
         ) from error
 
 
