@@ -128,3 +128,15 @@ def test_the_parameters_that_the_objective_was_made_with_will_do():
         pf.compare(objective, theta, 0.1, 1, [pf.flows.NegativeGradient()]) for theta in (params, objective.theta)
     ]
     pandas.testing.assert_frame_equal(*tables)
+
+
+def test_flows_of_two_steps_are_compared_at_odd_steps_too():
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([1.96, 0.1])))
+    flows = [pf.flows.TwoStep(1.0, order=8), pf.flows.Pair(1.0, orders=(8, 8))]
+    table = pf.compare(bowl, [1.0, 1.0], 1.0, 4, flows, rtol=1e-8)
+    of_all = table[table["kind"] == "global"].pivot_table(index="step", columns="flow", values="relative_error")
+    assert np.all(of_all["TwoStep"] < 1e-3)
+    assert np.all(of_all["Pair"] < 0.05)
+    local = table[(table["kind"] == "local") & (table["flow"] == "TwoStep")]
+    assert local["error"].isna().all()
+    assert local["message"].str.contains("several steps").all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from principalflow.flows._runge_kutta import SOLVERS, _between, _step, adaptive, pair_of
+from principalflow.flows._runge_kutta import SOLVERS, _between, _step, adaptive, chebyshev_pair, pair_of, pairs_of
 
 START = np.array([0.9 + 0.1j, -0.4 + 0.5j])
 
@@ -50,8 +50,27 @@ def test_states_within_a_step_meet_its_ends(solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_times_to_save_do_not_change_the_steps(solver):
     def follow(times):
-        return adaptive(field, START, np.asarray(times), pair_of(solver), 1e-6, 1e-9, 1000, lambda _: None)
+        return adaptive(field, START, np.asarray(times), pairs_of(solver), 1e-6, 1e-9, 1000, lambda *_: None)
 
     few, many = follow([0.0, 2.0]), follow(np.linspace(0, 2, 50))
     assert few.steps == many.steps
     np.testing.assert_array_equal(few.last, many.last)
+
+
+@pytest.mark.parametrize("stages", [3, 5, 12])
+def test_chebyshev_pairs_are_of_order_two(stages):
+    pair = chebyshev_pair(stages)
+    lengths, errors = zip(*((t, abs(end - exact(t)).max()) for t, end, _ in steps(pair)), strict=True)
+    assert slope(lengths, errors) == pytest.approx(3, abs=0.4)
+
+
+@pytest.mark.parametrize("stages", [3, 5, 12, 30])
+def test_chebyshev_pairs_are_stable_as_far_as_their_stages_reach(stages):
+    for z in np.linspace(0.01, 0.6 * (stages**2 - 1), 50):
+        new, _ = _step(lambda x, z=z: -z * x, np.ones(1), -z * np.ones(1), 1.0, chebyshev_pair(stages))
+        assert abs(new[0]) < 1
+
+
+def test_a_longer_step_has_as_many_more_stages_as_it_needs():
+    pairs = pairs_of("rkc", 2.0)
+    assert [len(pairs(length).stages) for length in (0.1, 10.0, 100.0)] == [3, 6, 19]

@@ -1,6 +1,7 @@
 """Calls of objectives, descent and flows."""
 
 import numpy as np
+import optax
 from hostile.call import AT, BOWL, PLACE, SELECTS, Call
 from hostile.values import (
     BLOCKS,
@@ -116,6 +117,15 @@ def _field(kind):
     return call
 
 
+def _followed(kind):
+    """A short solution of a flow whose state is more than theta."""
+
+    def call(objective, theta, **given):
+        return pf.integrate(kind(**given), objective, theta, 0.01, max_steps=5)
+
+    return call
+
+
 def _coefficients(kind):
     def call(z, **given):
         flow = kind(**given)
@@ -131,6 +141,7 @@ _FLOWS = dict(
     ImplicitGradientRegularization=(dict(h=0.1), dict(h=NUMBERS)),
     ThirdOrder=(dict(h=0.1), dict(h=NUMBERS)),
     BackwardError=(dict(h=0.1, order=2), dict(h=NUMBERS, order=NUMBERS)),
+    TwoStep=(dict(h=0.1, order=2), dict(h=NUMBERS, order=NUMBERS)),
     Principal=(
         dict(h=0.1, branch="continuous", method="auto", rtol=1e-8, max_products=10),
         dict(h=NUMBERS, branch=WORDS, method=WORDS, rtol=NUMBERS, max_products=NUMBERS),
@@ -190,6 +201,31 @@ DYNAMICS = [
             is_formula=True,
         )
         for name, (good, hostile) in _FLOWS.items()
+    ),
+    Call(
+        "flows.StepFlow",
+        _followed(pf.flows.StepFlow),
+        dict(
+            step=lambda objective, x: x - 0.1 * objective.gradient(x),
+            period=2,
+            order=1,
+            h=0.1,
+            objective=CUBIC,
+            theta=THETA,
+        ),
+        dict(PLACE, step=NOTHINGS, period=NUMBERS, order=NUMBERS, h=NUMBERS),
+    ),
+    Call(
+        "flows.StepFlow.from_optax",
+        _followed(pf.flows.StepFlow.from_optax),
+        dict(tx=optax.adam(0.1), period=2, order=1, objective=CUBIC, theta=THETA),
+        dict(PLACE, tx=(optax.adam, *NOTHINGS), period=NUMBERS, order=NUMBERS),
+    ),
+    Call(
+        "flows.Pair",
+        _followed(pf.flows.Pair),
+        dict(h=0.1, orders=(1, 2), begin="iterates", k=2, objective=CUBIC, theta=THETA),
+        dict(PLACE, h=NUMBERS, orders=((1, 2), *NUMBERS), begin=("eigenpairs", *WORDS), k=NUMBERS),
     ),
     Call(
         "flows.FlippedDirection.direction",

@@ -21,6 +21,7 @@ Kind = Literal["local", "global"]
 
 _AT_REST = Status.COMPLETED, "descent doesn't move, so there is no relative error"
 _NO_DESCENT = Status.DIVERGED, "descent diverged"
+_NOT_OF_ONE = Status.COMPLETED, "a flow of several steps has no error of a single one"
 
 
 def compare(
@@ -40,7 +41,9 @@ def compare(
 
     The `"global"` error after n steps is $\|\theta_n - \theta(nh)\|$, both from the same start (paper, fig. small MLP);
     the `"local"` one restarts the flow at each iterate, $\|\theta_n - \theta(h;\, \theta_{n-1})\|$. For complex
-    flows the norm is that of the complex vector, imaginary part included. Ctrl-C ends it with the rows it has.
+    flows the norm is that of the complex vector, imaginary part included. Between the periods of a flow of several
+    steps, descent's steps from its last whole period are compared; it has no local error. Ctrl-C ends it with the rows
+    it has.
 
     Args:
         objective: The loss.
@@ -115,10 +118,12 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of one flow."""
     field = StateField(flow, objective, flow.start(objective, path.thetas[0]))
-    solver, finest = solver_for(rtol), _checks.resolution(path.thetas.dtype)
+    solver, finest = solver_for(rtol, flow), _checks.resolution(path.thetas.dtype)
     first = None
     for kind in kinds:
-        state, used, ended = field.start, solver, None
+        state, used = field.start, solver
+        ended = _NOT_OF_ONE if kind == "local" and flow.period > 1 else None
+        states = [state]
         for n in range(1, steps + 1):
             ended = ended if n < len(path.thetas) else _NO_DESCENT
             row: dict[str, Any] = {"step": n, "kind": kind, "error": np.nan, "relative_error": np.nan, "loss": np.nan}
@@ -130,6 +135,7 @@ def _rows(
             length = float(jnp.linalg.norm(after - before))
             if kind == "local":
                 state, used = field.state(flow.start(objective, before)), solver
+                states = [state]
             # The solver bounds the root mean square of its error, so the tolerance is shared by all entries.
             atol = max(rtol * length, finest) / math.sqrt(after.size)
             if n > 1 or first is None:  # both kinds have the first step in common
@@ -143,7 +149,10 @@ def _rows(
                 raise KeyboardInterrupt
             if reached := len(followed.states) == 2:
                 state, used = followed.states[1], followed.solver
-                theta = field.parameters(state)
+                states = [*states, state][-flow.period - 1 :]
+                theta = flow.at_step(
+                    objective, [field.unravelled(each) for each in states], n if kind == "global" else 1
+                )
                 row["error"] = float(jnp.linalg.norm(theta - after))
                 row["relative_error"] = row["error"] / length if length else np.nan
                 row["loss"] = float(objective.value(theta).real)

@@ -1,7 +1,7 @@
 """What a flow is: a vector field over an objective, and a coefficient for every Hessian eigenvalue."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -63,11 +63,18 @@ class Flow(eqx.Module):
         is_complex: Whether the flow leaves the real numbers, so that it needs a holomorphic loss.
         remedy: What to try where the field's error is too large.
         jumps: Where the field may jump, and what to try then.
+        period: How many steps of descent it models at a time.
     """
 
     is_complex = False
+    period = 1
     remedy = "tighten the flow's rtol or raise its max_products"
     jumps = "the field may jump here"
+
+    @property
+    def fastest_decay(self) -> Any:
+        """The rate of the fastest decay, for solvers whose steps are bounded by it; None where it isn't known."""
+        return None
 
     def start(self, objective: Objective, theta: Vector) -> PyTree:
         """Returns the state of the flow at the beginning, at parameters `theta`."""
@@ -84,6 +91,10 @@ class Flow(eqx.Module):
     def parameters(self, state: PyTree) -> Vector:
         """Returns the modelled parameters of `state`."""
         return state
+
+    def at_step(self, objective: Objective, states: Sequence[PyTree], n: int) -> Vector:
+        """Returns the iterate that it models after n steps, of its states at the steps up to there."""
+        return self.parameters(states[-1])
 
 
 def as_flow(value: Any, *kinds: type[Flow], name: str = "flow") -> Any:

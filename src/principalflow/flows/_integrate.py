@@ -16,13 +16,15 @@ from principalflow._compiled import bound
 from principalflow._holomorphic import require_holomorphic
 from principalflow._progress import progress as progress_bar
 from principalflow.flows._flow import Flow, as_flow
-from principalflow.flows._runge_kutta import SOLVERS, Followed, adaptive, euler, pair_of
+from principalflow.flows._runge_kutta import RKC, SOLVERS, Followed, adaptive, euler, pairs_of
 from principalflow.objective import Objective, as_objective, checked_theta
 from principalflow.status import Status
 
 EULER = "euler"
 # Below this tolerance the 8th-order pair needs fewer evaluations than the 5th-order one.
 _TIGHT = 1e-8
+# From this tolerance on it is stability that bounds the steps of flows through the edge, not accuracy.
+_COARSE = 3e-4
 # How many numbers come with a slope, in one array: each that a device returns takes its time.
 _NUMBERS = 4
 # More Euler steps than these aren't meant: they would take hours for the smallest of losses.
@@ -43,7 +45,7 @@ class Solution:
         products: Hessian products that these took.
         cost: The price of all of it, in gradients at real parameters, as `Field.cost` counts it.
         steps: Solver steps, rejected ones included.
-        solver: "tsit5", "dopri8" or "euler".
+        solver: "tsit5", "dopri8", "rkc" or "euler".
         status: "completed", or what kept it from the end: "stuck" (the step size fell to nothing), "diverged",
             "max_steps", "interrupted"; "inexact" if somewhere on the way the field was less exact than `rtol`.
         message: The status in a sentence, with what to try.
@@ -71,7 +73,7 @@ def integrate(
     *,
     rtol: float = 1e-6,
     atol: float = 1e-9,
-    solver: Literal["auto", "tsit5", "dopri8", "euler"] = "auto",
+    solver: Literal["auto", "tsit5", "dopri8", "rkc", "euler"] = "auto",
     step: float | None = None,
     saves: int | Sequence[float] | np.ndarray | Array | None = None,
     max_steps: int = 1000,
@@ -88,8 +90,10 @@ def integrate(
         time: How long to follow the flow.
         rtol: Relative tolerance of a solver step, below 1.
         atol: Absolute tolerance of a solver step.
-        solver: `"auto"` takes tsit5, and dopri8 for rtol below 1e-8. `"euler"` with `step=5e-5` is the
-            paper's way (appendix C), for comparison.
+        solver: `"auto"` takes tsit5, and dopri8 for rtol below 1e-8. For `TwoStep`, `BackwardError` and `Pair`, whose
+            fast directions decay at a rate that is known, it takes rkc for rtol from 3e-4 on: steps of many h, with as
+            many stages as it takes to be stable. `"euler"` with `step=5e-5` is the paper's way (appendix C), for
+            comparison.
         step: The step of `"euler"`. An adaptive solver that gets stuck or runs out of `max_steps`, as it does where a
             field jumps, begins again at the start with Euler's steps of this length, if it is given, however many they
             are; `solver` of the solution says so.
@@ -120,7 +124,7 @@ def integrate(
     time = _checks.non_negative("time", time)
     rtol, atol = _checks.tolerance("rtol", rtol), _checks.non_negative("atol", atol)
     max_steps = _checks.whole("max_steps", max_steps, least=1)
-    _checks.one_of("solver", solver, ("auto", EULER, *SOLVERS))
+    _checks.one_of("solver", solver, ("auto", EULER, RKC, *SOLVERS))
     if solver == EULER and step is None:
         raise ValueError("step must be given with solver='euler', got None.")
     step = None if step is None else check_step(step, time)
@@ -128,7 +132,11 @@ def integrate(
     theta = check_start(flow, objective, theta)
     if solver != EULER:
         rtol = _checks.resolvable("rtol", rtol, theta.dtype)
-    method = solver_for(rtol) if solver == "auto" else solver
+    method = solver_for(rtol, flow) if solver == "auto" else solver
+    if method == RKC and flow.fastest_decay is None:
+        raise ValueError(
+            f"solver must not be 'rkc' for {type(flow).__name__}: it isn't known how fast its states decay."
+        )
     field = StateField(flow, objective, flow.start(objective, theta))
     to_the_end = np.concatenate([[0.0], times, [time]])
     with progress_bar(100, progress) as show:
@@ -177,8 +185,10 @@ def check_step(step: Any, time: float) -> float:
     return step
 
 
-def solver_for(rtol: float) -> str:
+def solver_for(rtol: float, flow: Flow) -> str:
     """Returns the name of the adaptive solver that reaches `rtol` with the fewest evaluations."""
+    if rtol >= _COARSE and flow.fastest_decay is not None:
+        return RKC
     return "dopri8" if rtol < _TIGHT else "tsit5"
 
 
@@ -236,6 +246,12 @@ class StateField:
         return slope
 
     @property
+    def fastest_decay(self) -> float | None:
+        """The rate of the fastest decay in the field, if the flow knows it."""
+        rate = self._flow.fastest_decay
+        return None if rate is None else float(rate)
+
+    @property
     def jumps(self) -> str:
         """Where the field may jump, and what to try then."""
         return self._flow.jumps
@@ -280,19 +296,19 @@ def follow(
     show: Callable[[int, str], None] = lambda done, words: None,
 ) -> StatePath:
     """Returns the path of a state through the times, by Euler's steps where the adaptive solver gets stuck."""
-    end, evaluations = float(times[-1]), 1 if solver == EULER else len(pair_of(solver).stages)
+    end = float(times[-1])
 
-    def tell(time: float) -> None:
+    def tell(time: float, evaluations: int) -> None:
         field.spent.settle(evaluations)
         show(int(100 * time / end) if end else 100, f"time {time:.4g} of {end:.4g}, {field.spent.evaluations} fields")
 
     with np.errstate(all="ignore"):  # a step that overflows is rejected
         if solver == EULER:
             return _path(field, euler(field, state, times, step or end, tell), times, EULER, max_steps)
-        followed = adaptive(field, state, times, pair_of(solver), rtol, atol, max_steps, tell)
+        followed = adaptive(field, state, times, pairs_of(solver, field.fastest_decay), rtol, atol, max_steps, tell)
         path = _path(field, followed, times, solver, max_steps)
         if path.status in (Status.STUCK, Status.MAX_STEPS) and step is not None:
-            evaluations, field.spent.error = 1, 0.0
+            field.spent.error = 0.0
             again = _path(field, euler(field, state, times, step, tell), times, EULER, max_steps)
             return again._replace(steps=path.steps + again.steps)
     return path

@@ -1,5 +1,6 @@
 """The flow of the centre and the amplitude of descent's oscillation: through the edge, and far beyond it."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -17,9 +18,10 @@ from principalflow.spectrum import top_eigenpairs
 
 # Iterates are filtered by the binomial weights of this power, with signs that alternate, for the amplitude in their
 # middle; that at the start is read off three of these.
-_POWER = 4
 _ALTERNATING = (1 / 16, -4 / 16, 6 / 16, -4 / 16, 1 / 16)
 _TO_THE_START = (6.0, -8.0, 3.0)
+# What the map takes away of a direction, over it, with room for h*lambda above 2.
+_LARGEST_DIFFERENCE = 2.4
 
 
 class PairState(NamedTuple):
@@ -63,8 +65,8 @@ class Pair(Flow):
         k: How many eigenpairs the latter takes.
 
     Raises:
-        ValueError: For an h that isn't finite and above 0, orders that aren't two whole numbers from 1 to 20, an unknown
-            begin, or k below 1.
+        ValueError: For an h that isn't finite and above 0, orders that aren't two whole numbers from 1 to 20, an
+            unknown begin, or k below 1.
 
     Example:
         >>> import principalflow as pf
@@ -76,12 +78,17 @@ class Pair(Flow):
     """
 
     h: float = eqx.field(converter=lambda h: _checks.rate("h", h))
-    orders: tuple[int, int] = eqx.field(static=True, default=(2, 2), converter=_orders)
+    orders: tuple[int, int] = eqx.field(static=True, kw_only=True, default=(2, 2), converter=_orders)
     begin: Literal["iterates", "eigenpairs"] = eqx.field(static=True, kw_only=True, default="iterates")
     k: int = eqx.field(static=True, kw_only=True, default=4, converter=lambda k: _checks.whole("k", k, least=1))
 
     def __check_init__(self):
         _checks.one_of("begin", self.begin, ("iterates", "eigenpairs"))
+
+    @property
+    def fastest_decay(self) -> Any:
+        """That of a difference of -2, which flat directions have in the amplitude and sharp ones in the centre."""
+        return sum(_LARGEST_DIFFERENCE**k / k for k in range(1, max(self.orders) + 1)) / self.h
 
     def start(self, objective: Objective, theta: Vector) -> PairState:
         """Returns the state at the beginning, with c + v = theta."""
@@ -102,6 +109,10 @@ class Pair(Flow):
     def iterates(self, objective: Objective, state: PairState) -> list[Vector]:
         """Returns both iterates that a state stands for, c + v and c - v."""
         return [state.centre + state.amplitude, state.centre - state.amplitude]
+
+    def at_step(self, objective: Objective, states: Sequence[PairState], n: int) -> Vector:
+        """Returns c + v after an even number of steps, and c - v after an odd one."""
+        return self.iterates(objective, states[-1])[n % 2]
 
     def centre(self, objective: Objective, state: PairState) -> Vector:
         """Returns c."""
@@ -147,7 +158,7 @@ def _alternating(flow: Pair, objective: Objective, theta: Vector) -> Vector:
     weights = jnp.asarray(_ALTERNATING, theta.dtype)
     # The sign is that of the even iterates, whichever the first of the filtered ones is.
     found = [(-1) ** i * (weights @ thetas[i : i + len(_ALTERNATING)]) for i in range(len(_TO_THE_START))]
-    return sum(w * v for w, v in zip(_TO_THE_START, found, strict=True))
+    return jnp.asarray(_TO_THE_START, theta.dtype) @ jnp.stack(found)
 
 
 def _increment(flow: Pair, objective: Objective, state: PairState) -> PairState:

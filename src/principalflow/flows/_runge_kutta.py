@@ -4,12 +4,14 @@ Only the field is compiled: a new loss compiles no solver, a step can be counted
 are NumPy's on a CPU, whose small operations are quicker, and JAX's, on their device, elsewhere.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial import Chebyshev
 
 from principalflow.status import Status
 
@@ -75,7 +77,50 @@ _TSIT5 = Pair(
     ],
     between=[],
 )
-SOLVERS = ("tsit5", "dopri8")
+SOLVERS, RKC = ("tsit5", "dopri8"), "rkc"
+# Of Runge-Kutta-Chebyshev methods: how much of the square of its stages one's stability reaches to, as is usual with
+# room for error, and how many stages it has.
+_PER_SQUARE, _DAMPING, _LEAST_STAGES, _MOST_STAGES = 0.6, 2 / 13, 3, 30
+
+
+def pairs_of(solver: str, decay: float | None = None) -> Callable[[float], Pair]:
+    """Returns what has the pair for a step of some length; that of `RKC` has as many stages as it takes to be stable.
+
+    Args:
+        solver: Its name.
+        decay: For `RKC` the rate of the fastest decay in the field.
+    """
+    if solver != RKC:
+        pair = pair_of(solver)
+        return lambda length: pair
+    rate = 1.0 if decay is None else decay
+
+    def stable(length: float) -> Pair:
+        needed = math.ceil(math.sqrt(1 + length * rate / _PER_SQUARE))
+        return chebyshev_pair(min(max(needed, _LEAST_STAGES), _MOST_STAGES))
+
+    return stable
+
+
+@cache
+def chebyshev_pair(stages: int) -> Pair:
+    r"""Returns the Runge-Kutta-Chebyshev method of order 2, whose stability reaches to $-0.65 (s^2 - 1)$ for s stages.
+
+    Sommeijer, Shampine and Verwer, RKC: an explicit solver for parabolic PDEs, 1998; its recursion is written out here.
+    """
+    s, (T, first, second) = stages, ([Chebyshev.basis(j).deriv(m) for j in range(stages + 1)] for m in range(3))
+    w0 = 1 + _DAMPING / s**2
+    w1 = first[s](w0) / second[s](w0)
+    b = [second[j](w0) / first[j](w0) ** 2 for j in range(2, s + 1)]
+    b = [b[0], b[0], *b]
+    slopes = np.eye(s + 1)
+    rows = [np.zeros(s + 1), b[1] * w1 * slopes[0]]  # how the slopes go into each stage
+    for j in range(2, s + 1):
+        ahead, behind, new = 2 * b[j] * w0 / b[j - 1], -b[j] / b[j - 2], 2 * b[j] * w1 / b[j - 1]
+        start = (1 - b[j - 1] * T[j - 1](w0)) * new
+        rows.append(ahead * rows[j - 1] + behind * rows[j - 2] + new * slopes[j - 1] - start * slopes[0])
+    errors = 0.4 * (slopes[0] + slopes[s]) - 0.8 * rows[s]
+    return Pair([rows[j][:j].tolist() for j in range(1, s + 1)], [errors.tolist()], 3, [], [])
 
 
 @cache
@@ -122,11 +167,11 @@ def adaptive(
     field: Field,
     state: Any,
     times: np.ndarray,
-    pair: Pair,
+    pairs: Callable[[float], Pair],
     rtol: float,
     atol: float,
     max_steps: int,
-    tell: Callable[[float], None],
+    tell: Callable[[float, int], None],
 ) -> Followed:
     """Follows a field through the times, the first of them the state's, by steps as long as the tolerance allows.
 
@@ -136,11 +181,11 @@ def adaptive(
         field: The derivative of a state, a vector.
         state: The start.
         times: Increasing.
-        pair: The method.
+        pairs: The method for steps of some length.
         rtol: Tolerance of a step, relative to the state.
         atol: Absolute tolerance; the root mean square over the entries is bounded.
         max_steps: The most steps.
-        tell: Called with the time after every step.
+        tell: Called after every step with the time, and how many evaluations of the field it took.
     """
     xp, dtype = _namespace(state), state.real.dtype
     span, time, steps, states = float(times[-1] - times[0]), float(times[0]), 0, [state]
@@ -148,7 +193,8 @@ def adaptive(
     slope, pending, end = field(state), times[1:].tolist(), float(times[-1])
     if not _in_range(xp, slope):
         return Followed(states, state, slope, time, steps, Status.DIVERGED)
-    step = _first_step(xp, field, state, slope, span, pair, _scale(xp, rtol, atol, abs(state))) if span else 0.0
+    order = pairs(span).order
+    step = _first_step(xp, field, state, slope, span, order, _scale(xp, rtol, atol, abs(state))) if span else 0.0
     try:
         while pending:
             if time == pending[0]:
@@ -159,18 +205,19 @@ def adaptive(
             if steps == max_steps:
                 return Followed(states, state, slope, time, steps, Status.MAX_STEPS)
             length = end - time if time + step >= end - least else step
+            pair = pairs(length)
             new, slopes = _step(field, state, slope, length, pair)
             scale = _scale(xp, rtol, atol, xp.maximum(abs(state), abs(new)))
             size = _rms_error(xp, slopes, length, pair, scale)
             steps += 1
-            factor = _factor(size, pair.order)
+            factor = _factor(size, order)
             if size <= 1:
                 before, old = time, state
                 time, state, slope = end if length == end - time else time + length, new, slopes[-1]
                 step = length * factor
                 if not _in_range(xp, state):
                     return Followed(states, old, slopes[0], before, steps, Status.DIVERGED)
-                tell(time)
+                tell(time, len(pair.stages))
                 passed = [t for t in pending if t < time]
                 if passed:
                     between = _between(field, old, new, slopes, length, pair)
@@ -185,7 +232,7 @@ def adaptive(
     return Followed(states, state, slope, time, steps, Status.COMPLETED)
 
 
-def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callable[[float], None]) -> Followed:
+def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callable[[float, int], None]) -> Followed:
     """Follows a field by Euler's steps, each as long as `step` or so much shorter that they end on the times."""
     xp, steps, states, now, slope = _namespace(state), 0, [state], float(times[0]), None
     try:
@@ -198,7 +245,7 @@ def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callab
                 if not _in_range(xp, new):
                     return Followed(states, state, slope, now, steps, Status.DIVERGED)
                 state, steps, now = new, steps + 1, time + (i + 1) * length
-                tell(now)
+                tell(now, 1)
             now = target
             states.append(state)
     except KeyboardInterrupt:
@@ -206,7 +253,7 @@ def euler(field: Field, state: Any, times: np.ndarray, step: float, tell: Callab
     return Followed(states, state, slope, now, steps, Status.COMPLETED)
 
 
-def _first_step(xp: Any, field: Field, state: Any, slope: Any, span: float, pair: Pair, scale: Any) -> float:
+def _first_step(xp: Any, field: Field, state: Any, slope: Any, span: float, order: int, scale: Any) -> float:
     """Returns a step whose error is about the tolerance, by one more evaluation (Hairer et al., section II.4)."""
     size, first = _rms(xp, state / scale), _rms(xp, slope / scale)
     short = min(span, 0.01 * size / first if min(size, first) > 1e-5 else 1e-6 * span)
@@ -214,7 +261,7 @@ def _first_step(xp: Any, field: Field, state: Any, slope: Any, span: float, pair
     steepest = float(np.max([first, second]))  # which keeps a NaN
     if not np.isfinite(steepest):
         return short
-    return min(span, 100 * short, (0.01 / steepest) ** (1 / pair.order) if steepest > 0 else span)
+    return min(span, 100 * short, (0.01 / steepest) ** (1 / order) if steepest > 0 else span)
 
 
 def _step(field: Field, state: Any, slope: Any, length: float, pair: Pair) -> tuple[Any, list]:

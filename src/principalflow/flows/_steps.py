@@ -1,7 +1,7 @@
 """Modified flows of several steps of any optimiser: real, from gradients alone, and through the edge of stability."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from math import comb
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Inexact, PyTree
-from numpy.polynomial import Polynomial
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -36,7 +35,6 @@ class StepsFlow(Flow):
     That is the slope at s of the polynomial through $s, S^p s, \dots, S^{p(n+1)} s$: p(n + 1) steps, no Hessian.
     """
 
-    period: eqx.AbstractVar[int]
     order: eqx.AbstractVar[int]
 
     @property
@@ -58,6 +56,11 @@ class StepsFlow(Flow):
         for _ in range(self.period - 1):
             states.append(self.after_step(objective, states[-1]))
         return [self.parameters(each) for each in states]
+
+    def at_step(self, objective: Objective, states: Sequence[PyTree], n: int) -> Vector:
+        """Returns the state's parameters after whole periods, and between them those of the steps after the last."""
+        since = n % self.period
+        return self.iterates(objective, states[-1 - since])[since]
 
     def centre(self, objective: Objective, state: PyTree) -> Vector:
         """Returns half the sum of two successive iterates, between which a path at the edge oscillates."""
@@ -116,12 +119,15 @@ class StepsFlow(Flow):
         return Field(vector, 0, error, error <= _LARGEST_ROUNDING, gradients=self.period * (n + 1))
 
 
+def _order_field(**options: Any) -> Any:
+    converter = lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64))  # noqa: E731
+    return eqx.field(static=True, converter=converter, **options)
+
+
 class _OfDescent(StepsFlow, RateFlow):
     """The modified flow of so many steps of descent; its state is theta."""
 
-    order: int = eqx.field(
-        static=True, converter=lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64))
-    )
+    order: int = _order_field()
 
     @property
     def step_time(self) -> Any:
@@ -138,10 +144,10 @@ class _OfDescent(StepsFlow, RateFlow):
         It is a polynomial. For p = 1 it is $-\sum_{k=0}^n z^k/(k+1)$ (paper, theorem 3.1).
         """
         z = _checks.finite_numbers("z", z)
-        difference = Polynomial([1.0, -1.0]) ** self.period - 1
-        series = sum((-difference) ** k / (k + 1) for k in range(self.order + 1))
-        coefficients = (difference // Polynomial([0.0, 1.0]) * series / self.period).coef
-        return jnp.polyval(jnp.asarray(coefficients[::-1], z.dtype), z)
+        difference = (1 - z) ** self.period - 1
+        over_z = -sum((1 - z) ** i for i in range(self.period))
+        series = jnp.polyval(jnp.asarray(1 / np.arange(self.order + 1, 0, -1), z.dtype), -difference)
+        return over_z * series / self.period
 
 
 class BackwardError(_OfDescent):
@@ -211,11 +217,12 @@ class TwoStep(_OfDescent):
 
     period = 2
     remedy = "h*lambda passed 2.4, where the series of two steps diverges: take pf.flows.Pair"
-    order: int = eqx.field(
-        default=2,
-        static=True,
-        converter=lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64)),
-    )
+    order: int = _order_field(kw_only=True, default=2)
+
+    @property
+    def fastest_decay(self) -> Any:
+        r"""That of the direction with $h\lambda = 1$, which two steps take to nothing."""
+        return sum(1 / k for k in range(1, self.order + 2)) / (2 * self.h)
 
 
 class OptaxState(NamedTuple):
@@ -242,7 +249,7 @@ class StepFlow(StepsFlow):
     Momentum gives slower directions complex multipliers, whose modulus is $\sqrt b$ for momentum b. A series up to
     order 1 keeps these stable at any period, one of order 2 up to a modulus of 0.956 for p steps, of order 3 up to
     0.840, of order 4 up to 0.725 (as the formulas of backward differentiation, of which this is the mirror image).
-    `stable_period` is the period that this takes.
+    With momentum 0.9 on every second step the modulus is 0.9.
 
     Args:
         step: `step(objective, state)` returns the next state. It must be made of JAX's operations, and depend on
@@ -269,12 +276,7 @@ class StepFlow(StepsFlow):
     period: int = eqx.field(
         static=True, kw_only=True, default=2, converter=lambda p: _checks.whole("period", p, least=1)
     )
-    order: int = eqx.field(
-        static=True,
-        kw_only=True,
-        default=2,
-        converter=lambda order: _checks.whole("order", order, least=0, most=most_order(np.float64)),
-    )
+    order: int = _order_field(kw_only=True, default=2)
     h: float = eqx.field(kw_only=True, default=1.0, converter=lambda h: _checks.positive("h", h))
     begin: Callable | None = eqx.field(static=True, kw_only=True, default=None)
     read: Callable | None = eqx.field(static=True, kw_only=True, default=None)
@@ -294,7 +296,7 @@ class StepFlow(StepsFlow):
         tx: optax.GradientTransformation,
         *,
         state: PyTree = None,
-        period: int | None = None,
+        period: int = 2,
         order: int = 2,
     ) -> "StepFlow":
         r"""Returns the modified flow of an optax optimiser on all samples; a step takes a time of 1.
@@ -305,7 +307,7 @@ class StepFlow(StepsFlow):
         Args:
             tx: The optimiser. It must not depend on random numbers, nor do something every so many steps.
             state: Its state at the start, to follow a run from where it is; by default `tx.init(params)`.
-            period: How many steps the series is of; by default 2.
+            period: How many steps the series is of.
             order: That of the flow.
 
         Raises:
@@ -339,7 +341,7 @@ class StepFlow(StepsFlow):
             theta = state.theta + objective.flat("updates", updates)
             return OptaxState(theta, jax.tree.map(lambda new, old: new.astype(old.dtype), following, state.optimizer))
 
-        return cls(step, period=2 if period is None else period, order=order, begin=begin)
+        return cls(step=step, period=period, order=order, begin=begin)
 
     @property
     def step_time(self) -> Any:

@@ -1,0 +1,191 @@
+"""Flows of several steps: their series, their stability, and that they follow descent through its edge."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cases import network, outputs, regression, slope
+
+import principalflow as pf
+from principalflow.flows import StepFlow, TwoStep
+
+S, Q, H = 3.0, 1.0, 0.8  # S w^2/2 - Q w^4/4, with h*lambda = 2.4 at 0
+
+
+def quartic(start):
+    return pf.Objective(lambda w: S * w[0] ** 2 / 2 - Q * w[0] ** 4 / 4, jnp.array([start]))
+
+
+def descent_step(h):
+    return lambda objective, theta: theta - h * objective.gradient(theta)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", range(5))
+@pytest.mark.parametrize(
+    ("objective", "theta", "rates"),
+    [
+        (pf.functions.banana(), jnp.array([1.3, 1.5]), np.geomspace(7e-6, 3e-5, 4)),
+        (regression(), regression().theta, np.geomspace(0.002, 0.008, 4)),
+    ],
+)
+def test_two_steps_have_an_error_of_slope_n_plus_2(objective, theta, rates, order):
+    errors = []
+    for h in rates:
+        solution = pf.integrate(TwoStep(h, order=order), objective, theta, 2 * h, rtol=1e-14, atol=1e-16)
+        errors.append(jnp.linalg.norm(solution.theta - pf.descend(objective, theta, h, 2).thetas[-1]))
+    assert abs(slope(rates, errors) - (order + 2)) < 0.4
+
+
+@pytest.mark.parametrize("order", [0, 1, 4])
+def test_alpha_is_the_coefficient_on_quadratics(order):
+    flow, z = TwoStep(0.5, order=order), np.array([-0.4, 0.0, 0.7, 1.0, 1.9, 2.2])
+    bowl = pf.functions.quadratic(np.diag(z / flow.h))
+    theta = jnp.arange(1.0, 7.0)
+    np.testing.assert_allclose(flow.field(bowl, theta), flow.alpha(z) * bowl.gradient(theta), rtol=1e-12)
+
+
+def test_the_series_is_that_of_the_principal_flows_real_part():
+    z = np.array([0.3, 0.6, 1.5, 1.9, 2.0, 2.1, 2.3])
+    np.testing.assert_allclose(TwoStep(0.5, order=40).alpha(z), pf.flows.Principal(0.5).alpha(z).real, atol=0.01)
+    z = np.array([1.8, 1.9, 2.0, 2.1, 2.2])
+    np.testing.assert_allclose(TwoStep(0.5, order=40).alpha(z), pf.flows.Principal(0.5).alpha(z).real, rtol=1e-10)
+
+
+@pytest.mark.parametrize("order", range(6))
+def test_critical_points_attract_exactly_below_two_over_h(order):
+    flow = TwoStep(1.0, order=order)
+    assert np.all(flow.jacobian_eigenvalues(np.linspace(0.01, 1.99, 100)) < 0)
+    if order % 2 == 0:
+        assert np.all(flow.jacobian_eigenvalues(np.linspace(2.01, 2.6, 60)) > 0)
+    else:
+        assert np.all(flow.jacobian_eigenvalues(np.linspace(2.01, 2.4, 40)) > 0)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_the_quartic_comes_to_rest_where_descent_does(order):
+    h = 0.7  # h*lambda = 2.1 at 0
+    solution = pf.integrate(TwoStep(h, order=order), quartic(0.3), [0.3], 400 * h, rtol=1e-12, atol=1e-14)
+    assert solution.theta[0] ** 2 == pytest.approx((S - 2 / h) / Q, abs=1e-12)
+
+
+def test_it_follows_descent_through_three_spikes():
+    # y x^2/2 - y/1000: the curvature y along x grows until x does, which makes it fall.
+    objective = pf.Objective(lambda w: w[1] * w[0] ** 2 / 2 - w[1] / 1000, jnp.array([0.05, 2.0]))
+    path = pf.descend(objective, objective.theta, 1.0, 500).thetas
+    length = jnp.sum(jnp.linalg.norm(path[2::2] - path[:-2:2], axis=1))
+    assert jnp.sum(jnp.diff(jnp.sign(path[1:, 1] - path[:-1, 1])) < 0) == 3  # so often the curvature turned down
+    apart = {}
+    for flow in (TwoStep(1.0, order=3), pf.flows.NegativeGradient()):
+        solution = pf.integrate(flow, objective, objective.theta, 500.0, rtol=1e-9)
+        apart[type(flow)] = jnp.linalg.norm(solution.theta - path[-1]) / length
+    assert apart[TwoStep] < 1e-3
+    assert apart[TwoStep] < apart[pf.flows.NegativeGradient] / 100
+
+
+def test_kinks_do_not_matter():
+    random = np.random.default_rng(0)
+    data = random.standard_normal((20, 3)), random.standard_normal((20, 1))
+    loss = lambda params, batch: jnp.mean((outputs(params, batch[0], jax.nn.relu) - batch[1]) ** 2)  # noqa: E731
+    objective = pf.Objective(loss, network((3, 8, 1)), data)
+    solution = pf.integrate(TwoStep(0.05), objective, objective.theta, 1.0)
+    end = pf.descend(objective, objective.theta, 0.05, 20).thetas[-1]
+    assert solution.status == "completed"
+    assert jnp.linalg.norm(solution.theta - end) < 0.01 * jnp.linalg.norm(end - objective.theta)
+
+
+def test_the_odd_iterates_are_a_step_away():
+    objective, h = quartic(0.5), 0.7
+    flow = TwoStep(h)
+    now, following = flow.iterates(objective, objective.theta)
+    np.testing.assert_allclose(following, pf.descend(objective, now, h, 1).thetas[-1])
+    np.testing.assert_allclose(flow.centre(objective, now), (now + following) / 2)
+    np.testing.assert_allclose(flow.amplitude(objective, now), (now - following) / 2)
+
+
+def test_beyond_the_series_the_solution_says_so_and_names_the_remedy():
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([2.45, 0.1])))
+    solution = pf.integrate(TwoStep(1.0), bowl, [1e-3, 1.0], 20.0)
+    assert solution.status == "inexact"
+    assert "pf.flows.Pair" in solution.message
+    below = pf.functions.quadratic(jnp.diag(jnp.array([2.35, 1.0])))
+    assert pf.integrate(TwoStep(1.0), below, [1e-3, 1.0], 10.0).status == "completed"
+
+
+@pytest.mark.parametrize("order", [0, 3])
+def test_any_update_has_the_flow_that_its_kind_has(order):
+    objective, h = regression(), 0.1
+    theta = objective.theta
+    of_step = lambda period: StepFlow(descent_step(h), period=period, order=order, h=h)  # noqa: E731
+    two, one = TwoStep(h, order=order).field(objective, theta), pf.flows.BackwardError(h, order).field(objective, theta)
+    np.testing.assert_allclose(of_step(2).field(objective, theta), two, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(of_step(1).field(objective, theta), one, rtol=1e-9, atol=1e-12)
+    of_optax = StepFlow.from_optax(optax.sgd(h), order=order)
+    state = of_optax.start(objective, theta)
+    np.testing.assert_allclose(of_optax.field(objective, state).theta, h * two, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "tx", [optax.adam(1e-3), optax.rmsprop(optax.cosine_decay_schedule(1e-3, 100)), optax.nadamw(1e-3)]
+)
+def test_counters_are_functions_of_time(tx):
+    objective = regression()
+    flow = StepFlow.from_optax(tx)
+    field = flow.field(objective, flow.start(objective, objective.theta))
+    counts = optax.tree.get_all_with_path(field.optimizer, "count")
+    assert counts
+    for _, rate in counts:
+        assert float(rate) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("tx", [optax.adam(2e-3, b1=0.5), optax.rmsprop(1e-3), optax.sgd(0.01, momentum=0.5)])
+def test_optimisers_are_followed_from_where_a_run_is(tx):
+    objective, params = regression(), regression().unravel(regression().theta)
+    state = tx.init(params)
+    gradient = lambda params: objective.unravel(objective.gradient(params))  # noqa: E731
+
+    def run(params, state, steps):
+        for _ in range(steps):
+            updates, state = tx.update(gradient(params), state, params)
+            params = optax.apply_updates(params, updates)
+        return params, state
+
+    params, state = run(params, state, 20)
+    end, _ = run(params, state, 20)
+    start, end = objective.flat("theta", params), objective.flat("theta", end)
+    solution = pf.integrate(StepFlow.from_optax(tx, state=state), objective, start, 20)
+    assert jnp.linalg.norm(solution.theta - end) < 1e-3 * jnp.linalg.norm(end - start)
+
+
+@pytest.mark.parametrize(("order", "modulus"), [(0, 1.0), (1, 1.0), (2, 0.956), (3, 0.839), (4, 0.725)])
+def test_complex_multipliers_decay_up_to_a_modulus(order, modulus):
+    def rates(r):
+        w = np.outer(np.linspace(0, r, 50), np.exp(1j * np.linspace(0, np.pi, 1000)))
+        return -sum((1 - w) ** k / k for k in range(1, order + 2)).real
+
+    assert np.max(rates(modulus)) <= 1e-12
+    assert modulus == 1 or np.max(rates(modulus + 0.002)) > 0
+
+
+def test_random_optimisers_are_refused():
+    objective = regression()
+    with pytest.raises(ValueError, match="tx must have a state of numbers"):
+        pf.integrate(StepFlow.from_optax(optax.add_noise(1.0, 0.5, jax.random.key(0))), objective, objective.theta, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: StepFlow(None), "step"),
+        (lambda: StepFlow(descent_step(0.1), period=0), "period"),
+        (lambda: StepFlow(descent_step(0.1), order=-1), "order"),
+        (lambda: StepFlow(descent_step(0.1), h=0.0), "h"),
+        (lambda: StepFlow.from_optax(optax.sgd), "tx"),
+        (lambda: TwoStep(-1.0), "h"),
+        (lambda: TwoStep(0.1, order=47), "order"),
+    ],
+)
+def test_errors_name_the_argument(make, word):
+    with pytest.raises(ValueError, match=f"^{word} must"):
+        make()
