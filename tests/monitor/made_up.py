@@ -15,7 +15,7 @@ from principalflow.monitor import Taken
 from principalflow.optimizers import Filter, Part
 
 EVERY = 10  # how often the curvature is measured
-CURVATURE = ("eigenvalue_0", "threshold", "edge", "loss", "learning_rate")
+CURVATURE = ("eigenvalue_0", "threshold", "edge", "stable_rate", "loss", "learning_rate")
 
 
 class Run(NamedTuple):
@@ -58,8 +58,9 @@ def rows_of(run: Run) -> list[dict]:
             h = float(run.rates[min(i + 1, len(run.rates) - 1)])
             row |= {"learning_rate": h, "loss": float(losses[i])}
             if np.isfinite(sharpness[i]):
-                threshold = Part(learning_rate=h, filter=momentum).threshold
-                row |= dict(eigenvalue_0=float(sharpness[i]), threshold=threshold, edge=sharpness[i] / threshold)
+                part, curvature = Part(learning_rate=h, filter=momentum), float(sharpness[i])
+                row |= dict(eigenvalue_0=curvature, threshold=part.threshold, edge=curvature / part.threshold)
+                row["stable_rate"] = part.stable_rate(curvature)
         table.append(row)
     return table
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from monitor.cases import watch_bowl
+from monitor.cases import BOWL, watch_bowl
 from monitor.made_up import CURVATURE, KINDS, rows, rows_of, small, small_loss, without
 
 import principalflow as pf
@@ -136,7 +136,7 @@ def test_a_batch_whose_loss_is_not_finite_is_a_bad_one(value):
     (event,) = spikes(table)
     assert (event.kind, event.cause, event.step, event.value) == ("spike", "batch", 101, math.inf)
     assert str(event).endswith(
-        "left the finite numbers at step 101: a bad batch. Before its step was taken, and after ordinary ones, the "
+        "became infinite or NaN at step 101: a bad batch. Before its step was taken, and after ordinary ones, the "
         "batch of step 101 had a loss that isn't finite. Look at its data, and skip steps whose loss isn't finite"
     )
 
@@ -210,6 +210,34 @@ def test_what_is_missing_is_told():
         "the rows don't show why. Give `observe` each step with its batch, which tells bad batches, bursts and stale "
         'averages; measure the curvature (measure="sharpness"), which tells a rate that is too high'
     )
+
+
+def watch_zero_steps(rates, every):
+    """Spikes of descent on the bowl whose update is 0 but at every so many steps, as with `optax.MultiSteps`."""
+    theta, monitor = jnp.ones(2), pf.Monitor(BOWL, measure="cheap")
+    for step, h in enumerate(rates, 1):
+        loss, gradient = BOWL.value(theta), BOWL.gradient(theta)
+        updates = -h * gradient if step % every == 0 else jnp.zeros(2)
+        theta = theta + updates
+        monitor.observe(step, theta, updates=updates, gradient=gradient, loss=loss)
+    return [event for event in [*monitor.events, *monitor._diagnosis.pending()] if event.kind == "spike"]
+
+
+def test_a_rate_of_zero_before_a_spike_ends_no_loop():
+    assert watch_zero_steps([0.0] * 30 + [0.7] * 30, every=1)
+
+
+def test_a_raised_rate_is_found_between_steps_that_do_not_move():
+    (spike,) = watch_zero_steps([0.01] * 100 + [0.8] * 60, every=4)
+    assert spike.cause == "rate"
+    assert "the rate was raised by a factor of 80 at step 104" in str(spike)
+
+
+def test_a_diagnosis_that_fails_ends_no_loop(monkeypatch):
+    monkeypatch.setattr("principalflow.monitor._diagnosis._explain", lambda lead: 1 / 0)
+    (spike,) = spikes(rows("batch: targets, sgd", 0))
+    assert spike.cause == "unknown"
+    assert str(spike).endswith("the rows can't be read (ZeroDivisionError: division by zero)")
 
 
 def test_causes_dont_depend_on_the_units_of_the_loss():

@@ -2,6 +2,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from monitor.cases import BOWL, watch_bowl
 
@@ -67,7 +68,42 @@ def test_parameters_that_are_not_finite_are_told_once(value):
     assert [set(row) for row in rows] == [{"step", "learning_rate", "loss", "events"}] * 2
     assert rows[1]["events"] == []
     assert [event.kind for event in rows[0]["events"]] == ["nonfinite", "spike"]
-    assert "left the finite numbers" in monitor.summary()
+    assert "became infinite or NaN" in monitor.summary()
+
+
+NOTHING = dict(updates=jnp.zeros(2), gradient=jnp.zeros(2))
+
+
+def test_a_loss_of_all_data_that_is_not_finite_is_told_once_though_batches_have_one():
+    objective = pf.Objective(lambda p, d: jnp.mean(d * jnp.sum(p**2)), jnp.ones(2), jnp.array([1.0, jnp.inf]))
+    monitor = Monitor(objective, k=1, every=2)
+    for step in range(5):
+        monitor.observe(step, jnp.ones(2), 0.1, loss=1.0, batch=jnp.ones(1), **NOTHING)
+    assert told(monitor, "nonfinite") == ["the loss is not finite at step 0"]
+
+
+def test_a_batch_whose_loss_is_not_finite_is_told_once_though_all_data_have_one():
+    monitor = Monitor(BOWL, k=1, every=2)
+    for step, loss in enumerate([1.0, np.nan, np.nan, np.nan]):
+        monitor.observe(step, jnp.ones(2), 0.1, loss=loss, **NOTHING)
+    assert told(monitor, "nonfinite") == ["the loss of the step's batch is not finite at step 1"]
+
+
+def test_what_cannot_be_measured_is_told_once_though_steps_are_watched_in_between():
+    roots = pf.Objective(lambda theta: jnp.sum(jnp.sqrt(theta)), jnp.ones(2))
+    monitor = Monitor(roots, k=1, every=2)
+    for step in range(6):
+        monitor.observe(step, jnp.zeros(2) if step else jnp.ones(2), 0.1, loss=1.0, **NOTHING)
+    assert [event.step for event in monitor.events if event.kind == "unmeasured"] == [2]
+
+
+def test_the_next_step_is_not_predicted_where_any_group_has_momentum():
+    params = {"a": jnp.ones(1), "b": jnp.ones(1)}
+    tx = optax.partition({"a": optax.sgd(0.1), "b": optax.sgd(1.5, 0.9)}, {"a": "a", "b": "b"})
+    monitor = Monitor(pf.Objective(lambda p: p["a"][0] ** 2 + 3 * p["b"][0] ** 2, params), optimizer=tx, k=1)
+    row = monitor.observe(0, params, state=tx.init(params))
+    assert row["loss_change_discrete"] > 0
+    assert told(monitor, "rising") == []
 
 
 def test_derivatives_that_are_not_finite_are_told():

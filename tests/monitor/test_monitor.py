@@ -2,6 +2,7 @@
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +21,9 @@ PARAMS = network((2, 4, 1))
 def test_a_row_is_the_record_of_a_step_of_descent():
     row = Monitor(NETWORK, k=2).observe(7, PARAMS, 0.1)
     record = pf.Record(k=2).start(NETWORK)(NETWORK.theta, 0.1)
-    edge = record["eigenvalue_0"] / 20
-    assert row == {"step": 7, **record, "threshold": 20.0, "edge": edge, "events": row["events"]}
+    sharpness = record["eigenvalue_0"]
+    edge = {"threshold": 20.0, "edge": sharpness / 20, "stable_rate": 2 / sharpness}
+    assert row == {"step": 7, **record, **edge, "events": row["events"]}
 
 
 def test_values_are_those_of_the_dense_hessian():
@@ -51,6 +53,14 @@ def test_a_start_that_is_not_finite_raises_nothing():
     monitor = Monitor(BOWL)
     assert math.isnan(monitor.observe(0, jnp.full(2, np.nan), 0.1)["loss"])
     assert monitor.summary() == "Nothing but the loss could be measured: the loss is not finite at step 0."
+
+
+def test_a_restored_monitor_that_measured_nothing_has_a_summary():
+    first, second = Monitor(BOWL), Monitor(BOWL)
+    first.observe(0, jnp.full(2, np.nan), 0.1)
+    second.restore(first.state)
+    second.observe(1, jnp.full(2, np.nan), 0.1)
+    assert second.summary() == "Nothing but the loss could be measured."
 
 
 def test_numbers_close_to_overflow_raise_nothing():
@@ -233,7 +243,8 @@ def test_an_optimiser_that_is_not_known_gets_a_sentence_and_no_threshold():
     assert row["realised_edge"] > 0
     assert row["eigenvalue_0"] == pytest.approx(np.linalg.eigvalsh(NETWORK.hessian(params))[-1])
     assert [event.kind for event in row["events"]] == ["unknown"]
-    assert "lion is not known" in monitor.summary()
+    assert "directional_sharpness" not in row
+    assert "No threshold is known for this optimizer: optax.scale_by_lion can't be read. A meas" in monitor.summary()
     assert "rates" not in monitor.summary()
 
 
@@ -248,6 +259,47 @@ def test_a_rate_that_is_not_the_optimisers_is_refused():
     tx = optax.sgd(0.1)
     with pytest.raises(ValueError, match=r"learning_rate is 0\.2, but the optimizer's is 0\.1"):
         Monitor(NETWORK, optimizer=tx).observe(0, PARAMS, 0.2, state=tx.init(PARAMS))
+
+
+def test_flat_parameters_may_have_a_state_of_their_structure():
+    tx = optax.adam(1e-2)
+    params, state, step = adam_steps(tx)
+    rows = [
+        Monitor(NETWORK, optimizer=tx, k=1).observe(5, p, state=state, **step)
+        for p in (params, NETWORK.flat("p", params))
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_flat_parameters_may_have_a_flat_state():
+    tx = optax.adam(1e-2)
+    _, state = tx.update(NETWORK.gradient(PARAMS), tx.init(NETWORK.theta))
+    assert Monitor(NETWORK, optimizer=tx, k=1).observe(1, NETWORK.theta, state=state)["threshold"] == pytest.approx(
+        3800
+    )
+
+
+def test_models_with_leaves_that_are_no_parameters_have_a_surprise():
+    model = eqx.nn.MLP(2, 1, 4, 1, key=jax.random.key(0))
+    weights, tx = eqx.filter(model, eqx.is_inexact_array), optax.adam(1e-2)
+    objective = pf.Objective(lambda model: jnp.sum(model(jnp.ones(2)) ** 2), model)
+    gradient = objective.unravel(objective.gradient(model))
+    updates, state = tx.update(eqx.filter(gradient, eqx.is_inexact_array), tx.init(weights))
+    row = Monitor(objective, optimizer=tx, measure="cheap").observe(
+        1, eqx.apply_updates(model, updates), state=state, updates=updates
+    )
+    assert row["surprise"] == pytest.approx(1)
+
+
+def test_a_first_gradient_of_zero_leaves_the_surprise_right():
+    tx, monitor = optax.adam(1e-2), Monitor(NETWORK, optimizer=optax.adam(1e-2), measure="cheap")
+    state, zero = tx.init(PARAMS), jax.tree.map(jnp.zeros_like, PARAMS)
+    for step, gradient in enumerate([zero, NETWORK.unravel(NETWORK.gradient(PARAMS))], 1):
+        updates, state = tx.update(gradient, state)
+        row = monitor.observe(step, PARAMS, state=state, updates=updates, gradient=gradient)
+    v, g = (np.asarray(NETWORK.flat("tree", t)) for t in (optax.tree.get(state, "nu"), gradient))
+    v = v / (1 - 0.999**2)
+    assert row["surprise"] == pytest.approx(np.sum(g**2 / np.sqrt(v)) / np.sum(np.sqrt(v)), rel=1e-5)
 
 
 def test_a_monitor_with_an_optimiser_needs_its_state():
@@ -279,6 +331,15 @@ def test_leaves_can_be_selected_by_their_path():
     block = NETWORK.hessian(NETWORK.theta)[jnp.ix_(chosen, chosen)]
     assert row["eigenvalue_0"] == pytest.approx(np.linalg.eigvalsh(block)[-1])
     assert row["threshold"] == 20
+
+
+def test_leaves_of_an_optimiser_that_is_not_known_can_be_selected():
+    params = {"a": jnp.ones(2), "b": jnp.ones(2)}
+    objective, tx = pf.Objective(lambda p: 4 * jnp.sum(p["a"] ** 2) + jnp.sum(p["b"] ** 2), params), optax.lion(0.1)
+    row = Monitor(objective, optimizer=tx, k=1, select=lambda path: "b" in path).observe(
+        0, params, state=tx.init(params)
+    )
+    assert row["eigenvalue_0"] == pytest.approx(2)
 
 
 def test_steps_are_watched_whole_where_leaves_are_selected():

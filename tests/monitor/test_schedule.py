@@ -23,6 +23,12 @@ class Loop:
             self.schedule.end(step)
             self.measured.append(step)
 
+    def watch(self, cost):
+        """A step that is watched without its curvature."""
+        self.schedule.begin()
+        self.now += cost
+        self.schedule.end(None)
+
     def run(self, steps, seconds=1.0):
         for step in range(steps):
             self.observe(step)
@@ -55,6 +61,22 @@ def test_a_measurement_is_put_off_until_it_fits():
     loop = Loop(itertools.repeat(1.0), budget=0.1)
     loop.run(45)
     assert loop.measured == [0, 10, 30, 40]  # at 30 s, 2 s spent and 1 s to spend
+
+
+def test_a_measurement_that_is_put_off_counts_once():
+    loop = Loop(itertools.repeat(1.0), budget=0.1)
+    loop.run(31)
+    assert loop.schedule.put_off == 2
+
+
+def test_watched_steps_leave_the_budget_to_the_curvature():
+    loop = Loop(itertools.repeat(1.0), every=10, budget=0.2)
+    for step in range(50):
+        loop.observe(step)
+        loop.watch(1.0)
+        loop.now += 1.0
+    assert loop.measured == [0, 10, 20, 30, 40]
+    assert loop.schedule.spent == 55
 
 
 def test_without_a_budget_nothing_is_put_off():

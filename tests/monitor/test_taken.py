@@ -4,6 +4,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,13 @@ def step_of(h, theta=THETA, curvature=(1.0, 4.0)):
     """A step of descent on a bowl as keywords of `observe`, with where it leads."""
     gradient = jnp.array(curvature) * theta
     return theta - h * gradient, dict(updates=-h * gradient, gradient=gradient, loss=theta @ gradient / 2)
+
+
+def second_row(h, monitor):
+    """The row of a step whose rate was given before it."""
+    after, step = step_of(h)
+    monitor.observe(0, THETA, h)
+    return monitor.observe(1, after, h, **step)
 
 
 @given(h=st.floats(0.01, 3))
@@ -50,6 +58,45 @@ def test_what_is_left_out_of_a_step_is_computed():
     assert part == pytest.approx(whole)
 
 
+@pytest.mark.parametrize(("given", "column"), [("gradient", "batch_gradient_norm"), ("loss", "batch_loss")])
+def test_what_is_given_of_a_step_is_taken_though_the_rest_is_computed(given, column):
+    after, step = step_of(0.1)
+    step = {"updates": step["updates"], given: 100 * step[given]}
+    row = pf.Monitor(BOWL, measure="cheap").observe(1, after, 0.1, **step)
+    assert row[column] == pytest.approx(100 * (math.sqrt(17) if given == "gradient" else 2.5))
+
+
+def test_a_loss_that_is_no_number_is_refused_by_its_name():
+    after, step = step_of(0.1)
+    with pytest.raises(ValueError, match=r"^loss must be one number, got shape \(1,\)"):
+        pf.Monitor(BOWL, measure="cheap").observe(1, after, 0.1, **step | dict(loss=jnp.ones(1)))
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_the_split_goes_by_the_rate_that_the_step_was_taken_at(reads):
+    tx = optax.sgd(optax.piecewise_constant_schedule(0.01, {2: 10.0}))
+    monitor = pf.Monitor(BOWL, k=1, every=1, **dict(optimizer=tx) if reads else {})
+    theta, state = THETA, tx.init(THETA)
+    for step, (h, following) in enumerate([(0.01, 0.01), (0.01, 0.1), (0.1, 0.1)], 1):
+        gradient = BOWL.gradient(theta)
+        updates, state = tx.update(gradient, state)
+        theta = theta + updates
+        own = dict(state=state) if reads else {}
+        row = monitor.observe(step, theta, following, **own, updates=updates, gradient=gradient)
+        if reads or step > 1:
+            assert row["directional_sharpness"] == pytest.approx(
+                float(gradient @ BOWL.hvp(theta, gradient) / (gradient @ gradient))
+            )
+            assert (row["momentum"], row["landscape"]) == pytest.approx((1, 4 * h / 2))
+
+
+def test_where_the_rate_of_a_step_is_not_known_what_depends_on_it_is_left_out():
+    after, step = step_of(0.1)
+    row = pf.Monitor(BOWL, k=1).observe(1, after, 0.1, **step)
+    assert {"directional_sharpness", "landscape", "direction", "momentum"}.isdisjoint(row)
+    assert "batch_sharpness" in row
+
+
 def test_a_step_is_judged_on_its_own_batch():
     inputs, targets = jnp.arange(1.0, 5.0), jnp.zeros(4)
     objective = pf.Objective(lambda w, batch: jnp.mean((w * batch[0] - batch[1]) ** 2), 1.0, (inputs, targets))
@@ -61,30 +108,27 @@ def test_a_step_is_judged_on_its_own_batch():
 
 
 def test_directional_sharpness_is_the_curvature_along_the_update():
-    after, step = step_of(0.1)
-    row = pf.Monitor(BOWL, k=1).observe(1, after, 0.1, **step)
+    row = second_row(0.1, pf.Monitor(BOWL, k=1, every=1))
     assert row["directional_sharpness"] == pytest.approx(65 / 17)
 
 
 @given(h=st.floats(0.05, 0.6), momentum=st.floats(0, 0.9))
 def test_the_realised_edge_is_landscape_times_direction_over_momentum(h, momentum):
-    after, step = step_of(h)
-    row = pf.Monitor(BOWL, k=1, momentum=momentum).observe(1, after, h, **step)
+    row = second_row(h, pf.Monitor(BOWL, k=1, every=1, momentum=momentum))
     assert row["landscape"] == pytest.approx(row["edge"])
     product = row["landscape"] * row["direction"] / row["momentum"]
     assert product == pytest.approx(row["realised_edge"], rel=1e-9)
 
 
 def test_plain_descent_has_a_momentum_of_one():
-    after, step = step_of(0.1)
-    assert pf.Monitor(BOWL, k=1).observe(1, after, 0.1, **step)["momentum"] == pytest.approx(1)
+    assert second_row(0.1, pf.Monitor(BOWL, k=1, every=1))["momentum"] == pytest.approx(1)
 
 
 def test_the_split_is_taken_in_the_metric():
     P = np.array([4.0, 1.0])
     gradient = np.array([1.0, 4.0])
     update = -0.1 * gradient / P
-    taken = Taken(2.5, 2.0, float(gradient @ update), 1.0, 1.0)
+    taken = Taken(2.5, 2.0, float(gradient @ update), 1.0, 1.0, learning_rate=0.1)
     edge = Edge(optimizer="adam", part=Part(learning_rate=0.1, filter=Filter.average(0.9)), preconditioner=P)
     parts = split(taken, edge, 4.0, float(update @ (P * update)))
     assert parts["landscape"] * parts["direction"] / parts["momentum"] == pytest.approx(taken.realised_edge)
@@ -149,7 +193,9 @@ def test_losses_that_are_plain_numbers_compile_once():
 
 def test_batch_sharpness_is_the_curvature_along_the_gradient_of_the_batch():
     after, step = step_of(0.1)
-    row = pf.Monitor(BOWL, k=1).observe(1, after, 0.1, **step | dict(updates=jnp.array([0.0, -0.1])))
+    monitor = pf.Monitor(BOWL, k=1, every=1)
+    monitor.observe(0, THETA, 0.1)
+    row = monitor.observe(1, after, 0.1, **step | dict(updates=jnp.array([0.0, -0.1])))
     assert row["batch_sharpness"] != row["directional_sharpness"]
     before = after - jnp.array([0.0, -0.1])
     g = step["gradient"]

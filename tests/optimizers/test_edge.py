@@ -1,12 +1,14 @@
 """Momentum as a filter, and the threshold that comes from what it makes of a gradient whose sign flips."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import principalflow as pf
 from principalflow.optimizers import Edge, Filter, Group, Part, UnknownError, combined
 
 decays = st.floats(0, 0.999)
@@ -39,8 +41,8 @@ def test_a_filter_is_what_its_recursion_makes_of_alternating_gradients(kind, b):
     v, out = 0.0, 0.0
     for t in range(400):
         g = (-1.0) ** t
-        last, v = v, -q.denominator[1] * v + g
-        out = q.numerator[0] * v + q.numerator[1] * last
+        last, v = v, -(*q.denominator, 0.0)[1] * v + g
+        out = q.numerator[0] * v + (*q.numerator, 0.0)[1] * last
     assert out / g == pytest.approx(q.alternating_gain)
 
 
@@ -72,9 +74,15 @@ def test_regimes_are_those_of_descent():
     assert [edge.regime(c) for c in (5, 15, 25)] == ["real stable", "complex stable", "unstable"]
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_negative_curvature_has_the_regime_that_the_analysis_gives_it(momentum):
+    analysis = pf.stability.analyse(pf.functions.quadratic([[-3.0]]), [1.0], 0.1, k=1)
+    assert analysis.regimes == (Edge.of_descent(0.1, momentum=momentum).regime(-3.0),)
+
+
 def test_at_rate_zero_nothing_is_unstable():
     edge = Edge.of_descent(0.0, momentum=0.9)
-    assert edge.threshold == math.inf
+    assert edge.threshold == edge.part.small_batch_threshold == math.inf
     assert edge.regime(1e6) == "real stable"
 
 
@@ -107,6 +115,60 @@ def test_where_nothing_moves_the_metric_stays():
     np.testing.assert_array_equal(edge.preconditioner, [3.0, 1.0])
 
 
+TWO_MOMENTA = [
+    Group(size=1, optimizer="sgd", part=Part(learning_rate=0.1)),
+    Group(size=1, optimizer="sgd", part=Part(learning_rate=1.5, filter=Filter.heavy_ball(0.9))),
+]
+
+
+def test_momentum_of_any_group_is_momentum():
+    assert [combined(TWO_MOMENTA[i:], np.full).has_momentum for i in (0, 1)] == [True, True]
+    assert not combined(TWO_MOMENTA[:1], np.full).has_momentum
+
+
+def test_groups_of_several_kinds_are_only_known_to_be_stable_or_not():
+    edge = combined(TWO_MOMENTA, np.full)
+    assert [edge.regime(share * edge.threshold) for share in (0.1, 0.9, 1.1)] == ["stable", "stable", "unstable"]
+
+
+def test_groups_that_differ_in_their_rates_alone_have_the_regimes_of_one():
+    edge = combined([group(h=0.1), group(h=0.4)], np.full)
+    assert [edge.regime(c) for c in (5, 15, 25)] == ["real stable", "complex stable", "unstable"]
+
+
+def test_that_several_groups_share_a_metric_is_said():
+    edge = combined(TWO_MOMENTA, np.full)
+    assert edge.why == ", the threshold of the first group, in a metric common to all groups,"
+
+
+def test_an_edge_of_ones_own_tells_its_formula():
+    edge = Edge(optimizer="mine", part=Part(learning_rate=0.5, filter=Filter.heavy_ball(0.2)))
+    assert edge.formula == "2(1+m)/h"
+    assert Edge.of_unknown("lion", "it can't be read").formula == ""
+
+
+def test_edges_with_vectors_can_be_compared():
+    edges = [Edge(optimizer="adam", part=Part(learning_rate=0.5), preconditioner=np.ones(2)) for _ in range(2)]
+    assert edges[0] == edges[0] != edges[1]
+
+
+@given(b=decays, h=rates, hw=shares_of_two, curvature=st.floats(1e-3, 1e3))
+def test_at_the_stable_rate_the_curvature_is_the_threshold(b, h, hw, curvature):
+    part = Part(learning_rate=h, filter=Filter.average(b), weight_decay=hw / h)
+    moved = replace(part, learning_rate=part.stable_rate(curvature))
+    gain = part.filter.alternating_gain
+    lost = 4e-16 * (1 + part.weight_decay / (curvature * gain))  # in 2 - hw, where the decay is nearly all
+    assert moved.threshold == pytest.approx(curvature, rel=max(1e-12, 10 * lost))
+
+
+def test_no_curvature_limits_no_rate():
+    assert Part(learning_rate=0.1).stable_rate(0.0) == Part(learning_rate=0.1).stable_rate(-1.0) == math.inf
+
+
+def test_an_average_that_keeps_nothing_is_no_momentum():
+    assert Filter.heavy_ball(0.0) == Filter.average(0.0, nesterov=True) == Filter()
+
+
 def test_decays_and_second_moments_are_joined():
     edge = combined([group(2, decay=0.5, second_moment=np.ones(2)), group(1, decay=0.25)], np.full)
     np.testing.assert_array_equal(edge.decay, [0.5, 0.5, 0.25])
@@ -115,5 +177,5 @@ def test_decays_and_second_moments_are_joined():
 
 @pytest.mark.parametrize("P", [0.0, -1.0, np.nan])
 def test_a_metric_must_be_positive(P):
-    with pytest.raises(UnknownError, match="preconditioner is not a number above 0"):
+    with pytest.raises(UnknownError, match="some entries of sgd's metric aren't above 0"):
         combined([group(2, preconditioner=np.array([1.0, P]))], np.full)

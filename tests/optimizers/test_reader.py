@@ -16,6 +16,7 @@ from principalflow.optimizers import edge, reader
 
 PARAMS = {"a": jnp.arange(1.0, 4.0), "b": jnp.full((2, 2), 0.5)}
 ONLY_B = {"a": False, "b": True}
+UNKNOWN = "no threshold is known for this optimizer: "
 
 
 def gradients(seed=0, params=PARAMS):
@@ -102,7 +103,26 @@ def test_an_injected_rate_is_read_from_the_state_also_if_it_was_set_there():
 def test_several_batches_a_step_are_their_mean_or_their_sum(mean):
     several = optax.MultiSteps(optax.sgd(0.1), 4, use_grad_mean=mean)
     for tx in (several, several.gradient_transformation()):
-        assert edge(tx, trained(tx), PARAMS).threshold == pytest.approx(20 if mean else 5)
+        found = edge(tx, trained(tx), PARAMS)
+        assert (found.learning_rate, found.threshold) == pytest.approx((0.1, 20))
+        if mean:
+            assert found.preconditioner is None
+        else:
+            np.testing.assert_allclose(found.preconditioner, 0.25)
+
+
+def test_several_batches_a_step_are_read_at_the_end_of_a_chain():
+    several = optax.MultiSteps(optax.adam(0.1), 2, use_grad_mean=False)
+    tx = optax.chain(optax.clip(1.0), several.gradient_transformation())
+    found, P = edge(tx, trained(tx, 4), PARAMS), edge(optax.adam(0.1), trained(tx, 4)[1].inner_opt_state, PARAMS)
+    assert found.threshold == pytest.approx(380)
+    np.testing.assert_allclose(found.preconditioner, P.preconditioner / 2)
+
+
+def test_the_rate_of_the_last_step_can_be_read():
+    tx = optax.sgd(optax.piecewise_constant_schedule(0.01, {3: 10.0}))
+    rates = [[reader(tx)(trained(tx, n), PARAMS, last=last).learning_rate for last in (True, False)] for n in (3, 4)]
+    np.testing.assert_allclose(rates, [[0.01, 0.1], [0.1, 0.1]])
 
 
 def test_dal_is_descent_at_the_rate_of_its_last_step():
@@ -180,7 +200,7 @@ def test_an_optimiser_that_does_not_do_what_its_options_say_is_unknown(change):
         return updates, (adam, rest)
 
     found = edge(optax.GradientTransformationExtraArgs(tx.init, other), trained(tx), PARAMS)
-    assert found.unknown == "its steps are not what its options say, so there is no threshold for it"
+    assert found.unknown == f"{UNKNOWN}its steps are not what its options say"
 
 
 OTHERS = {
@@ -195,14 +215,14 @@ OTHERS = {
     "schedule_free": optax.contrib.schedule_free_sgd(0.1),
     "scale_by_muon": optax.contrib.muon(0.1),
     "flatten": optax.flatten(optax.adam(0.1)),
-    "MultiSteps": optax.chain(optax.MultiSteps(optax.sgd(0.1), 2).gradient_transformation()),
+    "MultiSteps": optax.chain(optax.trace(0.9), optax.MultiSteps(optax.sgd(0.1), 2).gradient_transformation()),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_unknown_by_name(name):
     found = edge(OTHERS[name], OTHERS[name].init(PARAMS), PARAMS)
-    assert found.unknown == f"optax.{name} is not known, so there is no threshold for it"
+    assert found.unknown == f"{UNKNOWN}optax.{name} can't be read"
     assert not found.starting
     assert np.isnan(found.threshold)
 
@@ -212,7 +232,7 @@ def test_a_function_of_the_users_is_unknown_by_name():
         return jax.tree.map(lambda u: u / 2, updates), state
 
     tx = optax.chain(optax.GradientTransformation(lambda params: (), halve), optax.sgd(0.1))
-    assert ".test_a_function_of_the_users_is_unknown_by_name is not known" in edge(tx, tx.init(PARAMS), PARAMS).unknown
+    assert ".test_a_function_of_the_users_is_unknown_by_name can't be read" in edge(tx, tx.init(PARAMS), PARAMS).unknown
 
 
 @pytest.mark.parametrize(
@@ -223,7 +243,10 @@ def test_a_function_of_the_users_is_unknown_by_name():
             "some gradients are passed on as they are, as steps uphill: optax",
         ),
         (optax.sgd(-0.1), "sgd moves along the gradient, not against it, so no step size is stable"),
-        (optax.chain(optax.trace(0.9), optax.adam(0.1)), "adam has momentum of a kind for which no threshold is known"),
+        (
+            optax.chain(optax.trace(0.9), optax.adam(0.1)),
+            "adam has momentum of another kind than its threshold is known for",
+        ),
         (
             optax.chain(optax.trace(0.9), optax.add_decayed_weights(0.1), optax.adam(0.1)),
             "weight decay comes between its momentum and what else it does to the gradients",
@@ -235,34 +258,50 @@ def test_a_function_of_the_users_is_unknown_by_name():
     ],
 )
 def test_combinations_without_a_threshold_say_why(tx, why):
-    assert re.match(why, edge(tx, trained(tx), PARAMS).unknown)
+    assert re.match(UNKNOWN + why, edge(tx, trained(tx), PARAMS).unknown)
 
 
 def test_a_state_of_other_parameters_is_said_so():
     tx = optax.adam(0.1)
     found = edge(tx, tx.init(PARAMS["a"]), PARAMS)
-    assert found.unknown == "the state doesn't fit the parameters: give those that tx.init was called with"
-    assert edge(tx, None, PARAMS).unknown.startswith("the optimiser can't be read (TypeError")
+    assert found.unknown == f"{UNKNOWN}the state doesn't fit the parameters: give those that tx.init was called with"
+
+
+@pytest.mark.parametrize("other", [None, optax.sgd(0.1, momentum=0.9).init(PARAMS), optax.EmptyState()])
+def test_a_state_of_another_optimiser_is_said_so(other):
+    expected = f"{UNKNOWN}the state isn't one of this optimizer's: give what tx.init or the last tx.update returned"
+    assert edge(optax.adam(0.1), other, PARAMS).unknown == expected
 
 
 def test_a_state_that_is_not_finite_has_no_threshold_until_it_is():
     tx = optax.adam(0.1)
     state, read = trained(tx), reader(tx)
     broken = jax.tree.map(lambda leaf: leaf * jnp.nan if leaf.ndim else leaf, state)
-    assert read(broken, PARAMS).unknown == "the next step is not finite"
+    assert read(broken, PARAMS).unknown == f"{UNKNOWN}the next step is not finite"
     assert not read(state, PARAMS).unknown
-    assert read(broken, PARAMS).unknown == "some of adam's preconditioner is not a number above 0"
+    assert read(broken, PARAMS).unknown == f"{UNKNOWN}some entries of adam's metric aren't above 0"
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
 @pytest.mark.parametrize(
-    "tx", [optax.adamw(0.1, weight_decay=0.5), optax.rmsprop(0.1, momentum=0.9), optax.adam(0.1, mu_dtype=jnp.bfloat16)]
+    "tx",
+    [
+        optax.adamw(0.1, weight_decay=0.5),
+        optax.rmsprop(0.1, momentum=0.9),
+        optax.adam(0.1, mu_dtype=jnp.bfloat16),
+        optax.nadam(0.1, mu_dtype=jnp.bfloat16),
+    ],
 )
 def test_every_precision_is_read(tx, dtype):
     params = optax.tree.cast(PARAMS, dtype)
     found = edge(tx, trained(tx, params=params), params)
     assert not found.unknown
     assert found.preconditioner.dtype == (jnp.float64 if dtype == jnp.float64 else jnp.float32)
+
+
+def test_a_velocity_of_half_precision_is_read():
+    tx = optax.sgd(0.1, 0.9, nesterov=True, accumulator_dtype=jnp.bfloat16)
+    assert edge(tx, trained(tx), PARAMS).threshold == pytest.approx(38 / 2.8)
 
 
 def test_without_double_precision_the_first_steps_are_read_too():

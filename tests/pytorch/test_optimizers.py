@@ -180,7 +180,7 @@ def test_the_order_is_that_of_the_parameters_given():
     found = edge(optimizer, params[::-1])
     assert found.learning_rate == 0.2
     np.testing.assert_allclose(found.preconditioner, [1.0] * 4 + [2.0] * 3)
-    assert found.why == ", the threshold with h of the first group,"
+    assert found.why == ", the threshold of the first group, in a metric common to all groups,"
 
 
 def test_frozen_parameters_and_those_without_a_gradient_rest():
@@ -223,7 +223,7 @@ def test_dal_is_descent_at_the_rate_of_its_last_step():
     assert edge(optimizer).starting
     optimizer.step(lambda: 2 * x @ x)
     assert edge(optimizer).threshold == pytest.approx(2 * 1.5 / 0.25)
-    assert edge(DAL([x], per_parameter=True)).unknown.startswith("DAL with a rate for each parameter is not known")
+    assert edge(DAL([x], per_parameter=True)).unknown.endswith("DAL with a rate for each parameter can't be read")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ class Other(optim.SGD):
 )
 def test_others_are_unknown_by_name(kind):
     found = edge(kind(parameters(), lr=0.1))
-    assert found.unknown == f"{kind.__name__} is not known, so there is no threshold for it"
+    assert found.unknown == f"no threshold is known for this optimizer: {kind.__name__} can't be read"
     assert not found.starting
     assert np.isnan(found.threshold)
     assert found.regime(1.0) == "unknown"
@@ -269,14 +269,14 @@ def test_weight_decay_that_is_unstable_by_itself_is_said_so():
     params = parameters()
     optimizer = optim.AdamW(params, lr=1.0, weight_decay=2.0)
     stepped(optimizer, params, [np.ones(7)])
-    assert edge(optimizer).unknown.startswith("the weight decay is unstable by itself")
+    assert "the weight decay is unstable by itself" in edge(optimizer).unknown
 
 
 def test_a_state_that_is_not_finite_has_no_threshold():
     params = parameters()
     optimizer = optim.Adam(params, lr=0.1)
     stepped(optimizer, params, [np.full(7, np.nan)])
-    assert edge(optimizer).unknown == "some of adam's preconditioner is not a number above 0"
+    assert edge(optimizer).unknown.endswith("some entries of adam's metric aren't above 0")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_bad_input_is_refused(arguments, message):
 
 
 def test_an_optimiser_of_other_parameters_is_unknown():
-    assert edge(optim.SGD(parameters(), lr=0.1), parameters()).unknown == "SGD holds none of these parameters"
+    assert edge(optim.SGD(parameters(), lr=0.1), parameters()).unknown.endswith("SGD holds none of these parameters")
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def averages(objective, thetas, beta2):
         (
             dict(optimizer="nadam", beta1=0.5),
             lambda nu, t: (1 - 0.5**t) * (np.sqrt(nu / (1 - 0.999**t)) + 1e-8),
-            3 / (0.5 * 2 * 0.1),
+            3 / (0.5 * (1.5 + 0.5 * (1 - 0.5**10) / (1 - 0.5**11)) * 0.1),
         ),
         (dict(optimizer="rmsprop", beta2=0.9, eps=1e-3), lambda nu, t: np.sqrt(nu) + 1e-3, 20),
     ],
@@ -72,7 +72,7 @@ def test_the_curvature_is_that_in_the_optimisers_metric_against_its_own_threshol
 def test_the_edge_is_the_one_that_is_read_off_optaxs_optimiser(name, tx):
     ours, theta = optimizer(replace(ADAM, optimizer=name)), jnp.array([1.0, -2.0, 3.0])
     state, their_state = ours.init(theta), tx.init(theta)
-    steps = 80  # after which nadam's start, which has a threshold of its own, is all but over
+    steps = 3
     for gradient in np.random.default_rng(0).standard_normal((steps, 3)):
         _, state, _ = ours.update(None, gradient, state, theta, jnp.asarray(0.1))
         _, their_state = tx.update(gradient, their_state, theta)
@@ -80,7 +80,7 @@ def test_the_edge_is_the_one_that_is_read_off_optaxs_optimiser(name, tx):
     assert not read.unknown
     np.testing.assert_allclose(found.preconditioner, read.preconditioner, rtol=1e-6)
     np.testing.assert_allclose(found.second_moment, read.second_moment, rtol=1e-6)
-    assert (found.formula, found.threshold) == (read.formula, pytest.approx(read.threshold, rel=1e-3))
+    assert (found.formula, found.threshold) == (read.formula, pytest.approx(read.threshold))
 
 
 @pytest.mark.parametrize("name", ["adam", "rmsprop"])

@@ -86,8 +86,9 @@ class Lead:
         return self.measured[-1]["edge"] if self.measured else math.nan
 
     def usual(self, name: str) -> float:
-        """Returns the middle of the calm rows, NaN where there are none."""
-        return middle(self[name][: self.calm])
+        """Returns the middle of the calm rows, of steps only those that moved; NaN where there are none."""
+        values = self[name][: self.calm]
+        return middle(values[values != 0] if name == "update_norm" else values)
 
     def out_of_line(self, values: np.ndarray, least: float = -math.inf) -> np.ndarray:
         """Returns which rows after the calm ones are above what these are used to."""
@@ -171,10 +172,12 @@ def _longer_steps(lead: Lead, late: bool) -> Rise | None:
     length, adaptive = lead["update_norm"], "surprise" in lead.spike.onset
     with np.errstate(invalid="ignore", divide="ignore"):
         pace = length if adaptive else length / lead["batch_gradient_norm"]
+    pace = np.where(length > 0, pace, math.nan)  # as between the steps of optax.MultiSteps
     larger = np.concatenate([lead.out_of_line(lead[name]) for name in ("surprise", "batch_gradient_norm")])
     end = int(np.min(larger, initial=len(pace)))
     for start in lead.out_of_line(pace) if late else _jumps(pace):
-        new, old = pace[start:end], middle(pace[max(0, start - FEW) : start])
+        new, before = (part[~np.isnan(part)] for part in (pace[start:end], pace[:start]))
+        old = middle(before[-FEW:])
         if np.sum(new >= LONGER * old) > len(new) / 2:
             return Rise(lead.rows[start - 1]["step"], lead.rows[start]["step"], middle(new) / old)
     return None
@@ -182,10 +185,11 @@ def _longer_steps(lead: Lead, late: bool) -> Rise | None:
 
 def _jumps(pace: np.ndarray) -> list[int]:
     """Returns where all that follows is above all before, as the step length over the gradient of plain descent."""
-    if len(pace) <= FEW or np.any(np.isnan(pace)):
+    rows = np.flatnonzero(~np.isnan(pace))
+    if len(rows) <= FEW:
         return []
-    highest, lowest = np.maximum.accumulate(pace)[:-1], np.minimum.accumulate(pace[::-1])[::-1][1:]
-    return [int(i) + 1 for i in np.flatnonzero(lowest >= _RAISED * highest)]
+    highest, lowest = np.maximum.accumulate(pace[rows])[:-1], np.minimum.accumulate(pace[rows][::-1])[::-1][1:]
+    return [int(row) for row in rows[1:][lowest >= _RAISED * highest]]
 
 
 def _overshoots(lead: Lead, rise: Rise, otherwise: bool) -> bool:
@@ -232,4 +236,4 @@ def burst_at(lead: Lead) -> int | None:
 
 
 def _has_rate(row: Row) -> bool:
-    return math.isfinite(row.get("learning_rate", math.nan))
+    return 0 < row.get("learning_rate", math.nan) < math.inf

@@ -66,7 +66,10 @@ class Diagnosis:
         if spike is None or spike is self._told:
             return []
         self._told = spike
-        cause, why = _explain(Lead(spike))
+        try:
+            cause, why = _explain(Lead(spike))
+        except Exception as error:  # a diagnosis must not end the loop
+            cause, why = "unknown", f"the rows can't be read ({type(error).__name__}: {error})"
         sentence = f"{_head(spike)}: {why}"
         return [Event("spike", spike.onset["step"], spike.peak, spike.level, sentence, cause=cause)]
 
@@ -78,7 +81,7 @@ def spikes_in_words(spikes: Sequence[Event]) -> str:
     by_cause = Counter(event.cause for event in spikes).most_common()
     count = f"The loss spiked {len(spikes)} times: {', '.join(f'{n} by {_NAMES[cause]}' for cause, n in by_cause)}. "
     highest = [max((e for e in spikes if e.cause == cause), key=lambda e: e.value) for cause, _ in by_cause]
-    return (count if len(spikes) > 1 else "") + " ".join(f"{_capital(str(event))}." for event in highest)
+    return (count if len(spikes) > 1 else "") + " ".join(f"{capital(str(event))}." for event in highest)
 
 
 def _explain(lead: Lead) -> tuple[Cause, str]:
@@ -108,7 +111,7 @@ def _head(spike: Spike) -> str:
     step, last = spike.onset["step"], spike.peak_step
     if spike.peak == math.inf:
         rose = f" rose from {spike.level:.3g} at step {step} and" if last > step else f", at about {spike.level:.3g},"
-        return f"the loss{rose} left the finite numbers at step {last}"
+        return f"the loss{rose} became infinite or NaN at step {last}"
     later = f" at step {last}" if last != step else ""
     return f"the loss spiked at step {step}, from about {spike.level:.3g} to {spike.peak:.3g}{later}"
 
@@ -202,9 +205,9 @@ def _unknown(lead: Lead) -> str:
         seen.append(f"lambda_0 was {lead.edge:.2f} times its threshold at step {lead.measured[-1]['step']}")
     else:
         missing.append('measure the curvature (measure="sharpness"), which tells a rate that is too high')
-    told = f" {_capital(', and '.join(seen))}." if seen else ""
+    told = f" {capital(', and '.join(seen))}." if seen else ""
     look = f"look at the batches up to step {lead.spike.onset['step']}, and measure the curvature more often"
-    return f"the rows don't show why.{told} {_capital('; '.join(missing) or look)}"
+    return f"the rows don't show why.{told} {capital('; '.join(missing) or look)}"
 
 
 def _raising_steps(lead: Lead, start: int) -> str:
@@ -215,9 +218,8 @@ def _raising_steps(lead: Lead, start: int) -> str:
 
 
 def _stable_rate(lead: Lead) -> float:
-    """Returns the largest stable rate by the last curvature, for the threshold falls as 1/h; infinite without one."""
-    last = lead.measured[-1] if lead.measured else {"edge": 0.0}
-    return last["learning_rate"] / last["edge"] if last["edge"] > 0 else math.inf
+    """Returns the largest stable rate by the last curvature; infinite without one."""
+    return lead.measured[-1]["stable_rate"] if lead.measured else math.inf
 
 
 def _stable(lead: Lead) -> str:
@@ -259,5 +261,6 @@ def _times(lead: Lead, name: str, at: int = -1) -> float:
     return float(lead[name][at]) / usual if usual else math.inf
 
 
-def _capital(sentence: str) -> str:
+def capital(sentence: str) -> str:
+    """Returns a sentence with a capital letter, but for a symbol."""
     return sentence if sentence.startswith("lambda_0") else sentence[:1].upper() + sentence[1:]

@@ -89,22 +89,27 @@ class Changes:
             failure: Why it has nothing but the loss, empty where it has all that was asked for.
             edge: That of the optimiser; None where the curvature wasn't to be measured.
         """
-        events = self._failures(row, failure)
+        events = self._nonfinite(row)
+        if edge is not None:
+            events += self._unmeasured(row, failure)
         if edge is not None and "eigenvalue_0" in row:
             events += [*self._unknown(row, edge), *self._inexact(row), *self._crossing(row, edge)]
             events += [*self._prediction(row, edge), *self._convergence(row)]
         return events
 
-    def _failures(self, row: Row, failure: str) -> list[Event]:
+    def _nonfinite(self, row: Row) -> list[Event]:
         step, events = row["step"], []
-        loss = row["loss"] if "loss" in row else row["batch_loss"]
-        broken = not math.isfinite(loss)
-        if self._change("broken", broken) and broken:
-            events.append(Event("nonfinite", step, loss, math.inf, f"the loss is not finite at step {step}"))
-        if self._change("failing", bool(failure)) and failure and not broken:
-            sentence = f"only the loss could be measured at step {step}: {failure}"
-            events.append(Event("unmeasured", step, loss, math.nan, sentence))
+        for name, words in (("loss", "the loss"), ("batch_loss", "the loss of the step's batch")):
+            broken = name in row and not math.isfinite(row[name])
+            if name in row and self._change(f"broken_{name}", broken) and broken:
+                events.append(Event("nonfinite", step, row[name], math.inf, f"{words} is not finite at step {step}"))
         return events
+
+    def _unmeasured(self, row: Row, failure: str) -> list[Event]:
+        if not self._change("failing", bool(failure)) or not failure or not math.isfinite(row["loss"]):
+            return []
+        sentence = f"only the loss could be measured at step {row['step']}: {failure}"
+        return [Event("unmeasured", row["step"], row["loss"], math.nan, sentence)]
 
     def _unknown(self, row: Row, edge: Edge) -> list[Event]:
         if not self._change("unknown", bool(edge.unknown)) or not edge.unknown:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -44,12 +45,12 @@ class Monitor(Watch):
         optimizer: The loop's optax optimiser, which tells the threshold; its state goes to `observe`. Without one it is
             gradient descent.
         k: How many directions of largest curvature.
-        every: Measure the curvature every this many steps, from the first that is observed on.
+        every: Measure the curvature every so many steps, starting with the first one observed.
         measure: `"sharpness"`, or `"cheap"` for no curvature: what `observe` is given of the steps alone.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
-        budget: The most time to spend measuring, as a share of the loop's own time (0.1 for a tenth): a measurement is
-            put off until it can be expected to fit. The first is taken at once, and the seconds that it compiles for
-            count as spent.
+        budget: The most time to spend on the curvature, as a share of the loop's own time (0.1 for a tenth): a
+            measurement is put off until it can be expected to fit. The first is taken at once, and the seconds that it
+            compiles for count as spent. What steps take to be watched doesn't count.
         to: Where rows go: a function that is called with each; a TensorBoard writer (of PyTorch or tensorboardX); a
             Weights & Biases run; the path of a run directory, which is written as the rows come in; or a list of these.
         momentum: Without an optimizer, the loop's heavy-ball momentum m, which moves the threshold from $2/h$ to
@@ -101,9 +102,9 @@ class Monitor(Watch):
         if optimizer is not None and momentum:
             raise ValueError(f"momentum is read off the optimizer, where one is given; got {momentum} beside it.")
         self._reader = None if optimizer is None else reader(optimizer)
-        self._second_moment = None if self._reader is None else SecondMoment(self._reader)
-        if select is not None:
-            self._is_part, self._selected = True, objective.entries(select)
+        self._second_moment = None if self._reader is None else SecondMoment(self._read, objective.theta.size)
+        self._selected = None if select is None else objective.entries(select)
+        self._next: tuple[int, Any] | None = None  # a step and the rate that was given for the next one
         config = dict(momentum=momentum, parameters=objective.theta.size)
         super().__init__(record, every, budget, to, measure, config, objective.theta.itemsize)
 
@@ -125,7 +126,8 @@ class Monitor(Watch):
         Args:
             step: The number of steps taken, a Python int: an array would make the loop wait for JAX.
             params: The parameters before the next step, a pytree as the objective's or its flat form.
-            learning_rate: The next step's; None to read it off the optimiser.
+            learning_rate: The next step's; None to read it off the optimiser. Without one, what depends on the rate of
+                the step that led here is known only if that was given the time before.
             state: The optimiser's state, of the monitor's `optimizer`.
             edge: The optimiser's edge where the monitor can't read it, in place of the state.
             updates: What the step that led here added to the parameters.
@@ -141,13 +143,19 @@ class Monitor(Watch):
                 rate and nothing to read it off, a rate other than the optimiser's, or no state where the monitor has an
                 optimizer.
         """
-        due = self._is_due(step)
+        due, before = self._is_due(step), self._next
+        self._next = step, learning_rate if edge is None else edge.learning_rate
         if not due and updates is None:
             return None
-        observed = _Observed(self._objective, self._take, params, updates, gradient, loss, batch)
+        observed = _Observed(self._objective, self._take, params, updates, gradient, _scalar("loss", loss), batch)
         own = self._edge_of(learning_rate, state, edge, params) if due else None
-        if own is not None and self._is_part:
+        if own is not None and self._selected is not None:
             own = own.moving(self._selected, jnp.ones_like(self._objective.theta))
+        if own is not None and updates is not None:
+            if edge is None and state is not None:
+                observed.learning_rate = self._read(state, params, last=True).learning_rate
+            elif before is not None and before[0] == step - 1 and before[1] is not None:
+                observed.learning_rate = checked_rate(before[1])
         if updates is not None and state is not None and self._second_moment is not None:
             observed.second_moment = self._second_moment(state, params)
         return self._measure(step, observed, own)
@@ -194,15 +202,30 @@ class Monitor(Watch):
             return Edge.of_descent(checked_rate(learning_rate), momentum=self._momentum)
         if state is None:
             raise ValueError("state must be given to observe where the monitor has an optimizer, got None.")
-        edge = self._reader(state, params)
+        edge = self._read(state, params)
         same_rate(learning_rate, edge)
+        return edge
+
+    def _read(self, state: PyTree, params: PyTree, *, last: bool = False) -> Edge:
+        """Reads the optimiser, whose state may have the parameters' structure also where they are given flat."""
+        assert self._reader is not None
+        edge = self._reader(state, params, last=last)
+        if edge.unknown and not edge.starting and getattr(params, "shape", None) == self._objective.theta.shape:
+            structured = self._reader(state, self._objective.unravel(params), last=last)
+            return edge if structured.unknown and not structured.starting else structured
         return edge
 
 
 class _Observed:
-    """One moment of a JAX loop."""
+    """One moment of a JAX loop.
+
+    Attributes:
+        second_moment: The average of squared gradients, if the optimiser has one.
+        learning_rate: Of the step that led here, NaN where it isn't known.
+    """
 
     second_moment: Moment | None = None
+    learning_rate = math.nan
 
     def __init__(
         self,
@@ -217,9 +240,13 @@ class _Observed:
         self._whole, self._take, self._params, self._updates = objective, take, params, updates
         self._gradient, self._loss, self._batch = gradient, loss, batch
 
-    @property
+    @cached_property
     def _theta(self) -> Vector:
         return _flat(self._whole, "params", self._params)
+
+    @cached_property
+    def _update(self) -> Vector:
+        return _flat(self._whole, "updates", self._updates)
 
     def wait(self) -> None:
         jax.block_until_ready(self._params)
@@ -233,21 +260,22 @@ class _Observed:
     def taken(self) -> Taken | None:
         if self._updates is None:
             return None
-        loss, gradient = self._loss, self._gradient
-        if loss is None or gradient is None:
-            before = self._theta - _flat(self._whole, "updates", self._updates)
-            loss, gradient = _on(self._whole, self._batch).value_and_gradient(before)
-        self._gradient = gradient
-        given = (self._batch, self._params, self._updates, gradient, loss, self.second_moment)
-        numbers = _numbers(self._whole, *jax.tree.map(_as_array, given))
-        return Taken(*np.asarray(numbers).tolist(), eps=float(np.finfo(self._whole.theta.dtype).eps))
+        loss = self._loss
+        if self._gradient is None:
+            own, self._gradient = _on(self._whole, self._batch).value_and_gradient(self._theta - self._update)
+            loss = own if loss is None else loss
+        elif loss is None:
+            loss = _on(self._whole, self._batch).value(self._theta - self._update)
+        given = (self._batch, self._params, self._updates, self._gradient, loss, self.second_moment)
+        numbers = np.asarray(_numbers(self._whole, *jax.tree.map(_as_array, given))).tolist()
+        eps = float(np.finfo(self._whole.theta.dtype).eps)
+        return Taken(*numbers, eps=eps, learning_rate=self.learning_rate)
 
     def update_square(self, preconditioner: Any) -> float:
-        update = _flat(self._whole, "updates", self._updates)
-        return float(_square(update, preconditioner))
+        return float(_square(self._update, preconditioner))
 
     def curvatures(self, preconditioner: Any) -> tuple[float, float]:
-        update = _flat(self._whole, "updates", self._updates)
+        update = self._update
         gradient = _flat(self._whole, "gradient", self._gradient)
         along = gradient if preconditioner is None else gradient / preconditioner
         products = _on(self._whole, self._batch).hvp(self._theta - update, jnp.stack([update, along], axis=1))
@@ -301,6 +329,13 @@ def _square(update: Vector, preconditioner: Any) -> Any:
 
 def _on(objective: Objective, batch: PyTree) -> Objective:
     return objective if batch is None else objective.over(batch)
+
+
+def _scalar(name: str, value: Any) -> Any:
+    """Returns one number, or None, as it is: the loop doesn't wait for it."""
+    if np.shape(value):
+        raise ValueError(f"{name} must be one number, got shape {np.shape(value)}.")
+    return value
 
 
 def _flat(objective: Objective, name: str, params: PyTree) -> Vector:

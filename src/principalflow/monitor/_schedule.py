@@ -1,4 +1,4 @@
-"""When to measure: every this many steps, and within a share of the loop's own time."""
+"""When to measure the curvature: every so many steps, and within a share of the loop's own time."""
 
 import math
 import time
@@ -12,8 +12,8 @@ class Schedule:
 
     Attributes:
         loop_time: The loop's own seconds.
-        spent: The seconds of measurements.
-        put_off: At how many steps a measurement was due and put off, to keep to the budget.
+        spent: The seconds of all measurements, those of steps too.
+        put_off: How many measurements were put off, to keep to the budget.
     """
 
     _clock = staticmethod(time.perf_counter)
@@ -21,8 +21,9 @@ class Schedule:
     def __init__(self, every: int, budget: float | None):
         self._every = _checks.whole("every", every, least=1)
         self._budget = None if budget is None else _checks.positive("budget", budget)
-        self.loop_time = self.spent = self._last_cost = 0.0
-        self.put_off = 0
+        self.loop_time = self.spent = 0.0
+        self._spent_on_due = self._last_cost = 0.0  # the budget is for these; what each step costs is known beforehand
+        self.put_off, self._is_put_off = 0, False
         self._last_step: int | None = None
         self._mark: float | None = None
 
@@ -39,8 +40,9 @@ class Schedule:
             return True
         if 0 <= step - self._last_step < self._every:
             return False
-        fits = self._budget is None or self.spent + self._last_cost <= self._budget * self.loop_time
-        self.put_off += not fits
+        fits = self._budget is None or self._spent_on_due + self._last_cost <= self._budget * self.loop_time
+        self.put_off += not fits and not self._is_put_off
+        self._is_put_off = not fits
         return fits
 
     def begin(self) -> None:
@@ -53,6 +55,7 @@ class Schedule:
         self.spent += cost
         if step is None:
             return
+        self._spent_on_due += cost
         # The first finds its eigenpairs from nothing and compiles, which says nothing of the next.
         self._last_cost = 0.0 if self._last_step is None else cost
         self._last_step = step

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from principalflow.monitor._diagnosis import spikes_in_words
+from principalflow.monitor._diagnosis import capital, spikes_in_words
 from principalflow.monitor._events import Event
 from principalflow.optimizers import Edge
 from principalflow.record import Row
@@ -14,6 +14,8 @@ from principalflow.record import Row
 _FEWEST_BATCHES = 5
 # The steps that the last advice goes by, where there is no curvature.
 _LATEST = 20
+# Above that, shares are told as multiples.
+_MANIFOLD = 2
 
 
 def summary(rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, overhead: float) -> str:
@@ -23,8 +25,8 @@ def summary(rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, ove
     if not rows:
         return "Nothing was measured."
     if not known and not taken:
-        return f"Nothing but the loss could be measured: {events[0]}."
-    cost = f"All measurements took {overhead:.0%} of the loop's own time." if math.isfinite(overhead) else ""
+        why = next((f": {event}" for event in events if event.kind in ("nonfinite", "unmeasured")), "")
+        return f"Nothing but the loss could be measured{why}."
     curvature = []
     if known:
         curvature = [_course(known, events, edge), _predictions(known, edge), _drift(known[-1], edge), _products(known)]
@@ -33,7 +35,7 @@ def summary(rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, ove
         *curvature,
         _steps(taken),
         _batches(known, edge),
-        cost,
+        _cost(overhead),
         _advice(rows[-1], known[-1], edge) if known else _advice_by_steps(taken),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
@@ -48,11 +50,12 @@ def _course(known: Sequence[Row], events: Sequence[Event], edge: Edge | None) ->
     )
     begin = several if len(known) > 1 else f"One measurement, at step {last['step']}: lambda_0 was {is_now}"
     if edge is None or edge.unknown:
-        return f"{begin}. {edge.unknown if edge else ''}".strip()
+        return f"{begin}. {capital(edge.unknown)}." if edge else f"{begin}."
     formula = edge.formula
     crossed = next((event.step for event in events if event.kind == "above"), None)
     end = f"never was above {formula}" if crossed is None else f"first was above {formula} at step {crossed}"
-    metric = "" if edge.preconditioner is None else f" (in {edge.optimizer}'s metric)"
+    its = "a metric that takes up the groups' rates" if edge.others else f"{edge.optimizer}'s metric"
+    metric = "" if edge.preconditioner is None else f" (in {its})"
     return f"{begin}{metric}, which is {last['edge']:.2f} times {formula} = {last['threshold']:.4g}, and {end}."
 
 
@@ -63,9 +66,9 @@ def _predictions(known: Sequence[Row], edge: Edge | None) -> str:
     if not predicted:
         return ""
     rose = sum(row["loss_change"] > 0 for row in predicted)
-    return (
-        f"At {len(predicted)} of them the next step was predicted to raise the loss, and at {rose} of these it would."
-    )
+    several = f"{len(known)} measurements" if len(known) > 1 else "the measurement"
+    told = f"The next step was predicted to raise the loss at {len(predicted)} of {several}"
+    return f"{told}; at {rose} of those it would have."
 
 
 def _drift(last: Row, edge: Edge | None) -> str:
@@ -108,16 +111,25 @@ def _batches(known: Sequence[Row], edge: Edge | None) -> str:
     if edge.unknown:
         return f"{found}."
     large, small = edge.threshold, edge.part.small_batch_threshold
-    if large == small:
+    if large == small or edge.is_mixed:
         return f"{found}, {mean / large:.2f} times its threshold."
     return f"{found}: {mean / large:.2f} times the threshold of large batches, {mean / small:.2f} that of small ones."
+
+
+def _cost(overhead: float) -> str:
+    """Returns how long measuring took, beside the loop itself."""
+    if not math.isfinite(overhead):
+        return ""
+    if overhead > _MANIFOLD:
+        return f"Measuring took {overhead:.0f} times as long as the loop itself."
+    return f"All measurements took {overhead:.0%} of the loop's own time."
 
 
 def _advice_by_steps(taken: Sequence[Row]) -> str:
     """Returns by how much the latest steps are too long: on a parabola, by their realised edge."""
     realised = np.array([row["realised_edge"] for row in taken[-_LATEST:]])
     middle = np.median(realised[np.isfinite(realised)]) if np.any(np.isfinite(realised)) else 0.0
-    return f"By the latest steps the rate is about {middle:.2g} times too high." if middle > 1 else ""
+    return f"Judging by the latest steps, the rate is about {middle:.2g} times too high." if middle > 1 else ""
 
 
 def _advice(end: Row, last: Row, edge: Edge | None) -> str:
@@ -126,10 +138,10 @@ def _advice(end: Row, last: Row, edge: Edge | None) -> str:
         return ""
     h, sharpness = last["learning_rate"], last["eigenvalue_0"]
     if sharpness <= 0:
-        return "Nothing curves upwards here, so that the curvature sets the rate no limit."
-    largest = h * edge.threshold / sharpness
+        return "No direction curves upwards here, so the curvature sets no limit on the rate."
+    largest = last["stable_rate"]
     if not math.isfinite(end.get("loss", 0.0)) or not math.isfinite(end.get("batch_loss", 0.0)):
-        return f"The run left the finite numbers: at the last known curvature, rates below {largest:.3g} are stable."
+        return f"The loss became infinite or NaN: at the last known curvature, rates below {largest:.3g} are stable."
     if h > largest:
         return f"The rate is beyond the edge of stability: at this curvature those below {largest:.3g} are stable."
-    return f"The rate is {h / largest:.0%} of {largest:.3g}, up to which rates are stable at this curvature."
+    return f"The rate is {h / largest:.0%} of {largest:.3g}, the largest that is stable at this curvature."

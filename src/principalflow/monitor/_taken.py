@@ -23,6 +23,7 @@ class Taken(NamedTuple):
         update_norm: Of the update.
         surprise: The squared gradient over Adam's average of it, weighted by the latter's root; NaN without one.
         eps: The rounding unit of the loss.
+        learning_rate: Of the step; NaN where it isn't known.
     """
 
     loss: float
@@ -32,6 +33,7 @@ class Taken(NamedTuple):
     update_norm: float
     surprise: float = math.nan
     eps: float = 0.0
+    learning_rate: float = math.nan
 
     @property
     def realised_edge(self) -> float:
@@ -62,8 +64,8 @@ def split(taken: Taken, edge: Edge, sharpness: float, update_square: float) -> R
     r"""Returns what put the step where it is: the realised edge is landscape times direction over momentum.
 
     With $\Delta = -hu$ and S the sharpness in the metric P: landscape $= hS\,Q(-1)/2$, the sharpness over its
-    threshold; direction $= 2(g^Tu + \Delta E/h)/(h\|u\|_P^2 S)$, how much of S the update meets; momentum
-    $= Q(-1)\,g^Tu/\|u\|_P^2$, 1 for plain descent (Lee and Lee 2026).
+    threshold at the rate of the step; direction $= 2(g^Tu + \Delta E/h)/(h\|u\|_P^2 S)$, how much of S the update
+    meets; momentum $= Q(-1)\,g^Tu/\|u\|_P^2$, 1 for plain descent (Lee and Lee 2026).
 
     Args:
         taken: The step.
@@ -71,7 +73,7 @@ def split(taken: Taken, edge: Edge, sharpness: float, update_square: float) -> R
         sharpness: S.
         update_square: $\Delta^T P \Delta$.
     """
-    h, gain = edge.learning_rate, edge.part.filter.alternating_gain
+    h, gain = taken.learning_rate, edge.part.filter.alternating_gain
     square, along = update_square / h**2, -taken.slope / h
     if edge.unknown or not (square > 0 and sharpness > 0):
         return {}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from principalflow.monitor._schedule import Schedule
 from principalflow.monitor._sinks import sink
 from principalflow.monitor._summary import summary
 from principalflow.monitor._taken import Taken, split
-from principalflow.optimizers import Edge
+from principalflow.optimizers import Edge, Part
 from principalflow.record import Record, Row
 from principalflow.spectrum import basis_memory
 from principalflow.status import Status
@@ -69,7 +70,7 @@ class Watch:
     """
 
     _take: Any  # the subclass's `record.WarmStart`
-    _is_part = False  # whether the curvature is that of some of the parameters, while steps move all
+    _selected: Any = None  # of which parameters the curvature is, where it isn't that of all that steps move
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Watch:
         """Returns in a few sentences why the loss spiked, what else was seen, and what it means for the rate."""
         events = self.events + self._diagnosis.pending()
         seen, put_off = summary(self.rows, events, self._edge, self.overhead), self._schedule.put_off
-        late = f" At {put_off} steps a measurement was due and put off, to keep to the budget."
+        late = f" {put_off} measurement{'s were' if put_off > 1 else ' was'} put off, to keep to the budget."
         return seen + (late if put_off else "")
 
     def close(self, status: Status = Status.COMPLETED, message: str | None = None) -> None:
@@ -183,7 +184,8 @@ class Watch:
         """Returns the record, or what is known without it and why there is none: numbers must not end a loop."""
         try:
             if edge.unknown:
-                return self._without_rate(observed.record(Edge.of_descent(1.0)), edge), ""
+                # Its own edge but for the rate: the metric may hold some parameters fast.
+                return self._without_rate(observed.record(replace(edge, part=Part(learning_rate=1.0))), edge), ""
             if not math.isfinite(edge.learning_rate):
                 raise _checks.NonFiniteError("the learning rate is not finite")
             return observed.record(edge), ""
@@ -203,15 +205,18 @@ class Watch:
         """Returns where a measured curvature stands, by the optimiser's own threshold."""
         if edge.unknown:
             return {}
-        found: Row = {"threshold": edge.threshold, "edge": row["eigenvalue_0"] / edge.threshold}
+        sharpness = row["eigenvalue_0"]
+        found: Row = {"threshold": edge.threshold, "edge": sharpness / edge.threshold}
+        found["stable_rate"] = edge.part.stable_rate(sharpness)
         names = [name for name in row if name.startswith("regime_")]
         found |= {name: edge.regime(row[name.replace("regime", "eigenvalue")]) for name in names}
-        if taken is not None and not self._is_part:
+        if taken is not None and self._selected is None:
             along_update, found["batch_sharpness"] = observed.curvatures(edge.preconditioner)
-            found["batch_threshold"] = edge.part.small_batch_threshold
-            if taken.slope < 0:
-                found["directional_sharpness"] = along_update / (-taken.slope * edge.learning_rate)
-                found |= split(taken, edge, row["eigenvalue_0"], observed.update_square(edge.preconditioner))
+            if not edge.is_mixed:
+                found["batch_threshold"] = edge.part.small_batch_threshold
+            if taken.slope < 0 and taken.learning_rate > 0:
+                found["directional_sharpness"] = along_update / (-taken.slope * taken.learning_rate)
+                found |= split(taken, edge, sharpness, observed.update_square(edge.preconditioner))
         return found
 
 
@@ -233,4 +238,5 @@ def same_rate(learning_rate: Any, edge: Edge) -> None:
         return
     given, own = checked_rate(learning_rate), edge.learning_rate
     if abs(given - own) > _SAME_RATE * own:
-        raise ValueError(f"learning_rate is {given:g}, but the optimizer's is {own:g}: leave it out, or mend one.")
+        other = f"learning_rate is {given:g}, but the optimizer's is {own:g}"
+        raise ValueError(f"{other}: leave it out, or correct one of them.")

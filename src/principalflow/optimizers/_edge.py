@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-Regime = Literal["real stable", "complex stable", "unstable", "unknown"]
+Regime = Literal["real stable", "complex stable", "stable", "unstable", "unknown"]
 
 # Where momentum is asked whether it escapes by a flip of the sign.
 _UPPER_CIRCLE = np.exp(1j * np.linspace(1e-3, np.pi - 1e-3, 400))
@@ -43,6 +43,8 @@ class Filter:
     @classmethod
     def heavy_ball(cls, momentum: float, *, dampening: float = 0.0, nesterov: bool = False) -> "Filter":
         """Returns that of v <- m v + (1 - d) g; the update is v, or with Nesterov's momentum g + m v."""
+        if not momentum:
+            return cls()
         words = (f"{'Nesterov momentum' if nesterov else 'momentum'} m = {momentum:g}",)
         below = "(1+2m)" if nesterov else ""
         if dampening:
@@ -53,6 +55,8 @@ class Filter:
     @classmethod
     def average(cls, decay: float, *, nesterov: bool = False) -> "Filter":
         """Returns that of m <- b m + (1 - b) g, as in Adam; with Nesterov's momentum, b m + (1 - b) g as in NAdam."""
+        if not decay:
+            return cls()
         formula = ("(1+b1)", "(1-b1)(1+2b1)" if nesterov else "(1-b1)")
         kept, direct = (decay, 1 - decay) if nesterov else (1.0, 0.0)
         return cls.of_average(decay, 1 - decay, kept, direct, formula, (f"b1 = {decay:g}",))
@@ -60,7 +64,7 @@ class Filter:
     @property
     def alternating_gain(self) -> float:
         """Q(-1): what becomes of a gradient whose sign flips at every step."""
-        return float(np.real(self(-1.0)))
+        return float(self(-1.0))
 
     def __call__(self, z: Any) -> Any:
         """Returns Q(z)."""
@@ -70,7 +74,7 @@ class Filter:
     @property
     def steady_gain(self) -> float:
         """Q(1): what becomes of a gradient that stays."""
-        return float(np.real(self(1.0)))
+        return float(self(1.0))
 
     def then(self, other: "Filter") -> "Filter":
         """Returns this filter followed by another."""
@@ -104,6 +108,11 @@ class Part:
         moved = self.learning_rate * self.filter.alternating_gain
         return (2 - self.learning_rate * self.weight_decay) / moved if moved else math.inf
 
+    def stable_rate(self, curvature: float) -> float:
+        r"""Returns up to which rate a curvature in the metric P is stable: $2/(\lambda\,Q(-1) + w)$."""
+        slowing = curvature * self.filter.alternating_gain + self.weight_decay
+        return 2 / slowing if slowing > 0 else math.inf
+
     @property
     def formula(self) -> str:
         """The threshold as a formula in h."""
@@ -128,7 +137,8 @@ class Part:
         Their noise has no sign to flip (Andreyev and Beneventano, arXiv 2412.20553 and 2604.14108); without momentum it
         is the same number.
         """
-        return (2 - self.learning_rate * self.weight_decay) / (self.learning_rate * self.filter.steady_gain)
+        moved = self.learning_rate * self.filter.steady_gain
+        return (2 - self.learning_rate * self.weight_decay) / moved if moved else math.inf
 
     def multipliers(self, curvature: float) -> np.ndarray:
         """Returns what a step multiplies a direction by, one number for each of the optimiser's memories of it.
@@ -142,7 +152,7 @@ class Part:
         return np.roots(own + np.append(0.0, self.learning_rate * curvature * N))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Edge:
     r"""Where an optimiser's edge of stability is, by its state.
 
@@ -151,39 +161,41 @@ class Edge:
     Attributes:
         optimizer: Its name.
         part: How the parameters move whose units count, the first that move at all. P takes up where others differ.
-        formula: The threshold as a formula in h.
+        others: How other parameters move, where they do so in another way.
         why: What the threshold is that of, to follow the formula in a sentence; empty for plain descent.
         preconditioner: P, a flat vector like the parameters, infinite where they rest; None for the identity.
         decay: W, L2 weight decay that isn't in the loss: a number, or a flat vector.
         second_moment: The average of squared gradients that P comes from, corrected for its start, flat, infinite where
             there is none; None where there is none at all.
+        beta2: The decay of that average, 0 where it needs no correction for its start.
         unknown: Why no threshold is known, in a sentence; empty where one is.
         starting: Whether it is unknown only until the first step.
     """
 
     optimizer: str
     part: Part
-    formula: str = "2/h"
+    others: tuple[Part, ...] = ()
     why: str = ""
     preconditioner: Any = field(default=None, repr=False)
     decay: Any = field(default=0.0, repr=False)
     second_moment: Any = field(default=None, repr=False)
+    beta2: float = 0.0
     unknown: str = ""
     starting: bool = False
 
     @classmethod
     def of_descent(cls, learning_rate: float, *, momentum: float = 0.0) -> "Edge":
         """Returns that of gradient descent, or of heavy ball (Cohen et al. 2021)."""
-        part = Part(learning_rate=learning_rate, filter=Filter.heavy_ball(momentum) if momentum else Filter())
+        part = Part(learning_rate=learning_rate, filter=Filter.heavy_ball(momentum))
         if not momentum:
             return cls(optimizer="descent", part=part)
         why = f", the threshold with momentum m = {momentum:g},"
-        return cls(optimizer="heavy ball", part=part, formula=part.formula, why=why)
+        return cls(optimizer="heavy ball", part=part, why=why)
 
     @classmethod
     def of_unknown(cls, optimizer: str, why: str) -> "Edge":
         """Returns that of an optimiser whose threshold isn't known, by a sentence; its rate is NaN."""
-        return cls(optimizer=optimizer, part=Part(learning_rate=math.nan), formula="", unknown=why)
+        return cls(optimizer=optimizer, part=Part(learning_rate=math.nan), unknown=why)
 
     def moving(self, index: Any, ones: Any) -> "Edge":
         """Returns the edge where only the parameters at these positions move; `ones` is a vector of all of them."""
@@ -197,8 +209,21 @@ class Edge:
 
     @property
     def has_momentum(self) -> bool:
-        """Whether a step is made of former gradients, too."""
-        return self.part.filter != Filter()
+        """Whether a step is made of former gradients, too, be it that of a few parameters."""
+        return any(part.filter != Filter() for part in (self.part, *self.others))
+
+    @property
+    def is_descent(self) -> bool:
+        """Whether steps are those of descent in the metric, which are stable up to 2/h."""
+        return not (self.unknown or self.is_mixed or self.has_momentum or self.part.weight_decay)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether parameters differ by more than their rates: all share a threshold, but not how they move below it."""
+        return any(
+            part.filter != self.part.filter or not math.isclose(_shrinking(part), _shrinking(self.part))
+            for part in self.others
+        )
 
     @property
     def has_decay(self) -> bool:
@@ -212,6 +237,11 @@ class Edge:
         return {} if plain else dict(preconditioner=self.preconditioner, decay=self.decay)
 
     @property
+    def formula(self) -> str:
+        """The threshold as a formula in h, empty where it isn't known."""
+        return "" if self.unknown else self.part.formula
+
+    @property
     def threshold(self) -> float:
         """The largest stable curvature; NaN where it isn't known."""
         return math.nan if self.unknown else self.part.threshold
@@ -220,12 +250,21 @@ class Edge:
         """Returns how a direction of this curvature moves.
 
         It is real stable where it decays without a change of sign, complex stable where it decays through such changes,
-        as descent does from h lambda = 1 to 2, and unstable where it doesn't decay at all.
+        as descent does from h lambda = 1 to 2, and unstable where it doesn't decay at all. Where parameters differ by
+        more than their rates, it is just stable or unstable. A negative curvature, along which the loss falls at every
+        rate, counts as real stable, as all h lambda < 1 do in `stability.analyse`.
         """
         if self.unknown:
             return "unknown"
+        if self.is_mixed and curvature > 0:
+            return "unstable" if curvature > self.threshold else "stable"
         multipliers = self.part.multipliers(curvature)
         if np.max(np.abs(multipliers)) > 1 + _ROUNDING and curvature > 0:
             return "unstable"
         turning = np.abs(np.imag(multipliers)) > 0
         return "complex stable" if np.any(turning | (np.real(multipliers) < 0)) else "real stable"
+
+
+def _shrinking(part: Part) -> float:
+    """Returns by what share weight decay shrinks the parameters at a step."""
+    return part.learning_rate * part.weight_decay

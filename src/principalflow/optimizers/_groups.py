@@ -26,6 +26,7 @@ class Group:
         preconditioner: P, flat, or None.
         decay: W, a number or flat.
         second_moment: Flat, or None.
+        beta2: Of `second_moment`.
         starting: Whether P takes a first step to exist.
     """
 
@@ -35,6 +36,7 @@ class Group:
     preconditioner: Any = None
     decay: Any = 0.0
     second_moment: Any = None
+    beta2: float = 0.0
     starting: bool = False
 
     @property
@@ -53,7 +55,7 @@ def combined(groups: Sequence[Group], full: Callable[[int, float], Any], *, clip
     Args:
         groups: All parameters, in order.
         full: Makes a vector of so many numbers of one value.
-        clips: Whether gradients are clipped, which is taken not to happen.
+        clips: Whether there is clipping, which is assumed to do nothing.
 
     Raises:
         UnknownError: Where none is known.
@@ -63,21 +65,23 @@ def combined(groups: Sequence[Group], full: Callable[[int, float], Any], *, clip
     first = alive[0]
     for group in moving:
         _check(group)
+    others = tuple(dict.fromkeys(group.part for group in moving if group.part != first.part))
     starting = [group.optimizer for group in alive if group.starting]
     edge = Edge(
         optimizer=first.optimizer,
         part=first.part,
-        formula=first.part.formula,
-        why=_why(first, moving, clips),
+        others=others,
+        why=_why(first, others, clips),
         preconditioner=None if starting else _metric(groups, first, full),
         decay=_decay(groups, alive, full),
         second_moment=None if starting else _second_moment(groups, full),
+        beta2=first.beta2,
     )
     if starting:
         why = f"{starting[0]} has taken no step yet, so it is not known how long its steps are"
         return replace(edge, unknown=why, starting=True)
     if edge.preconditioner is not None and not bool((edge.preconditioner > 0).all()):
-        raise UnknownError(f"some of {first.optimizer}'s preconditioner is not a number above 0")
+        raise UnknownError(f"some entries of {first.optimizer}'s metric aren't above 0")
     return edge
 
 
@@ -86,10 +90,10 @@ def or_unknown(read: Callable[[], Edge]) -> Edge:
     try:
         return read()
     except UnknownError as reason:
-        return Edge.of_unknown("unknown", str(reason))
+        why = str(reason)
     except Exception as error:  # of the optimiser's insides, which may differ from version to version
-        why = f"the optimiser can't be read ({type(error).__name__}: {_checks.shown(str(error))})"
-        return Edge.of_unknown("unknown", why)
+        why = f"it can't be read ({type(error).__name__}: {_checks.shown(str(error))})"
+    return Edge.of_unknown("unknown", f"no threshold is known for this optimizer: {why}")
 
 
 def _check(group: Group) -> None:
@@ -103,7 +107,7 @@ def _check(group: Group) -> None:
         given = f"{part.learning_rate:g} * {part.weight_decay:g}"
         raise UnknownError(f"the weight decay is unstable by itself: rate times weight decay is {given}, at least 2")
     if not part.leaves_by_flipping:
-        raise UnknownError(f"{group.optimizer} has momentum of a kind for which no threshold is known")
+        raise UnknownError(f"{group.optimizer} has momentum of another kind than its threshold is known for")
 
 
 def _metric(groups: Sequence[Group], first: Group, full: Callable[[int, float], Any]) -> Any:
@@ -140,16 +144,17 @@ def _second_moment(groups: Sequence[Group], full: Callable[[int, float], Any]) -
     return array_namespace(squares[0]).concat(squares)
 
 
-def _why(first: Group, moving: Sequence[Group], clips: bool) -> str:
+def _why(first: Group, others: Sequence[Part], clips: bool) -> str:
     """Returns what the threshold is that of, to follow its formula in a sentence."""
     given = [*first.part.filter.words]
     if first.part.weight_decay:
         given.append(f"weight decay w = {first.part.weight_decay:g}")
-    if len({group.part.learning_rate for group in moving}) > 1:
-        given.append("h of the first group")
     adaptive = first.preconditioner is not None
-    if not (given or adaptive or clips):
+    if not (given or adaptive or others or clips):
         return ""
-    owner = f"{first.optimizer}'s" if adaptive else "the"
+    name = f"{first.optimizer}'s threshold" if adaptive else "the threshold"
+    if others:
+        name += " of the first group"
     words = " and ".join(filter(None, [", ".join(given[:-1]), *given[-1:]]))
-    return f", {owner} threshold{' with ' if words else ''}{words}{' while nothing is clipped' if clips else ''},"
+    common = ", in a metric common to all groups" if others else ""
+    return f", {name}{' with ' if words else ''}{words}{' while nothing is clipped' if clips else ''}{common},"

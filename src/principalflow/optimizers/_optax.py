@@ -75,8 +75,48 @@ def read(update: Callable, state: Any, view: View) -> list[Stage]:
     if name in _CLIPS:
         return [Clip(view.numbers, inner)]
     if name not in _READERS:
-        raise UnknownError(f"{name} is not known, so there is no threshold for it")
+        raise UnknownError(f"{name} can't be read")
     return _READERS[name](_options(inner), state, view)
+
+
+def opened(update: Any, state: Any) -> tuple[Callable, Any]:
+    """Returns an update function and its state without `optax.MultiSteps`: a step on all of its batches at once.
+
+    It is looked for at the end of a chain of functions without memory, which do the same to each batch.
+    """
+    function = function_of(update)
+    several = getattr(function, "__self__", None)
+    if isinstance(several, optax.MultiSteps):
+        inner, times = several.inner_opt.update, float(several._every_k_schedule(state.gradient_step))  # pyright: ignore
+        if several._use_grad_mean:
+            return inner, state.inner_opt_state
+        return _chained([(_summed(times), optax.EmptyState()), (inner, state.inner_opt_state)])
+    if _name(function) == "optax.with_extra_args_support":
+        inner = opened(within := _options(function)["tx"].update, state)
+        return (update, state) if inner[0] is within else inner
+    if _name(function) == "optax.chain" and state and not jax.tree.leaves(state[:-1]):
+        *first, last = zip(_options(function)["update_fns"], state, strict=True)
+        inner = opened(*last)
+        return (update, state) if inner[0] is last[0] else _chained([*first, inner])
+    return update, state
+
+
+def _chained(parts: list[tuple[Callable, Any]]) -> tuple[Callable, Any]:
+    updates, states = zip(*parts, strict=True)
+    return optax.chain(*(optax.GradientTransformationExtraArgs(_no_init, update) for update in updates)).update, states
+
+
+def _no_init(params: Any) -> Any:
+    raise NotImplementedError("only its update is needed")
+
+
+def _summed(times: float) -> Callable:
+    """Returns the update function that makes the sum of gradients from their mean."""
+
+    def update(updates: PyTree, state: Any, params: PyTree = None, **extra: Any) -> tuple[PyTree, Any]:
+        return jax.tree.map(lambda u: times * u, updates), state
+
+    return update
 
 
 def function_of(update: Any) -> Callable:
@@ -166,30 +206,40 @@ def _adam(options: dict, state: Any, view: View) -> list[Stage]:
         average = Filter.of_average(b1, 1 - b1, b1 * ratio, 1 - b1, average.formula, words)
     squares = _over(view.by_number(state.nu), _share(b2, t))
     name = "nadam" if nesterov else "adam"
-    return _adaptive(name, options, state, view, average, squares, squares, _share(b1, t))
+    return _adaptive(name, options, state, view, average, squares, squares, _share(b1, t), b2)
 
 
 def _amsgrad(options: dict, state: Any, view: View) -> list[Stage]:
     b1, b2, t = float(options["b1"]), float(options["b2"]), _steps(state)
-    squares = _over(view.by_number(state.nu), _share(b2, t) if options["bias_correction_nu"] else 1.0)
+    b2 = b2 if options["bias_correction_nu"] else 0.0
+    squares = _over(view.by_number(state.nu), _share(b2, t))
     share = _share(b1, t) if options["bias_correction_mu"] else 1.0
     largest = _over(view.by_number(state.nu_max), 1.0)
-    return _adaptive("amsgrad", options, state, view, Filter.average(b1), squares, largest, share)
+    return _adaptive("amsgrad", options, state, view, Filter.average(b1), squares, largest, share, b2)
 
 
 def _adaptive(
-    name: str, options: dict, state: Any, view: View, average: Filter, squares: Leaves, of: Leaves, share: float
+    name: str,
+    options: dict,
+    state: Any,
+    view: View,
+    average: Filter,
+    squares: Leaves,
+    of: Leaves,
+    share: float,
+    beta2: float,
 ) -> list[Stage]:
     """Returns an average of the gradients and a metric from one of their squares."""
     eps, eps_root = float(options["eps"]), float(options["eps_root"])
     P = {i: share * (jnp.sqrt(nu + eps_root) + eps) for i, nu in of.items()}
-    memory = view.by_number(state.mu)
-    return [Momentum(memory, average, 1 - float(options["b1"])), Metric(P, squares, name, int(state.count) == 0)]
+    momentum = Momentum(view.by_number(state.mu), average, 1 - float(options["b1"]))
+    return [momentum, Metric(P, squares, name, int(state.count) == 0, beta2)]
 
 
 def _rms(options: dict, state: Any, view: View) -> list[Stage]:
-    counted, decay, eps = "count" in state._fields, float(options["decay"]), float(options["eps"])
-    share = _share(decay, _steps(state)) if counted else 1.0
+    counted, eps = "count" in state._fields, float(options["eps"])
+    beta2 = float(options["decay"]) if counted else 0.0
+    share = _share(beta2, _steps(state)) if counted else 1.0
     squares = variances = _over(view.by_number(state.nu), share)
     if "mu" in state._fields:
         means = _over(view.by_number(state.mu), share)
@@ -197,7 +247,12 @@ def _rms(options: dict, state: Any, view: View) -> list[Stage]:
     in_root = bool(options["eps_in_sqrt"])
     P = {i: jnp.sqrt(nu + eps) if in_root else jnp.sqrt(nu) + eps for i, nu in variances.items()}
     starting = int(state.count) == 0 if counted else not any(bool(jnp.any(nu)) for nu in squares.values())
-    return [Metric(P, squares, "rmsprop", starting)]
+    return [Metric(P, squares, "rmsprop", starting, beta2)]
+
+
+def _sum(options: dict, state: Any, view: View) -> list[Stage]:
+    P = 1 / options["times"]
+    return [Metric({i: jnp.full(w.shape, P) for i, w in view.by_number(view.tree()).items()}, {}, "")]
 
 
 def _dal(options: dict, state: Any, view: View) -> list[Stage]:
@@ -206,9 +261,7 @@ def _dal(options: dict, state: Any, view: View) -> list[Stage]:
     stages = [*rates, *read(options["inertia"].update, state.momentum, view)]
     if weight is not None:
         if options["per_parameter"]:
-            raise UnknownError(
-                "dal's rates for each parameter with weight decay are not known, so there is no threshold"
-            )
+            raise UnknownError("dal's rates for each parameter can't be read together with weight decay")
         stages.append(Decay(view.leaves, float(weight) * rates[0].factor))
     return [*stages, Gain(view.leaves, -1.0)]
 
@@ -261,9 +314,10 @@ _READERS: dict[str, Callable[[dict, Any, View], list[Stage]]] = {
     "optax.scale_by_amsgrad": _amsgrad,
     "optax.scale_by_rms": _rms,
     "optax.scale_by_stddev": _rms,
+    "principalflow._summed": _sum,
     "principalflow.cdat": _cdat,
     "principalflow.dal": _dal,
     "principalflow.scale_by_dal": _dal_rate,
 }
-# They shorten what is too long, and are taken to do nothing else.
+# They shorten what is too long, and are assumed to find nothing that is.
 _CLIPS = {"optax.clip", "optax.clip_by_global_norm", "optax.clip_by_block_rms", "optax.adaptive_grad_clip"}

@@ -13,12 +13,13 @@ from jaxtyping import PyTree
 from principalflow import _checks, _pytrees
 from principalflow.optimizers._edge import Edge
 from principalflow.optimizers._groups import UnknownError, combined, or_unknown
-from principalflow.optimizers._optax import View, function_of, read
-from principalflow.optimizers._stages import Clip, Gain, Leaves, Metric, Stage, group_of, stepped
+from principalflow.optimizers._optax import View, opened, read
+from principalflow.optimizers._stages import Clip, Gain, Leaves, Metric, Momentum, Stage, group_of, stepped
 
 # A reading is right if two steps are as it says to this much. Averages over few steps are divided by 1 - b^t, of which
 # single precision leaves four digits or so.
 _AGREEMENT = 1e-3
+_OTHERS_STATE = "the state isn't one of this optimizer's: give what tx.init or the last tx.update returned"
 
 
 def edge(tx: optax.GradientTransformation, state: optax.OptState, params: PyTree) -> Edge:
@@ -31,7 +32,7 @@ def edge(tx: optax.GradientTransformation, state: optax.OptState, params: PyTree
 
     Known are sgd with both kinds of momentum, rmsprop, adam, adamw, nadam, nadamw, amsgrad, `pf.dal` and `pf.cdat`,
     with schedules, weight decay, masks, `partition`, `chain`, `inject_hyperparams`, `apply_if_finite` and `MultiSteps`.
-    Gradients are taken not to be clipped. The rate is that of the next step.
+    It is assumed that no gradient is clipped. The rate is that of the next step.
 
     What is read is verified: two steps with random gradients must be what the reading predicts. An optimiser that isn't
     known, or for which this fails, has no threshold but a sentence that says why, in `unknown`.
@@ -59,7 +60,7 @@ def edge(tx: optax.GradientTransformation, state: optax.OptState, params: PyTree
     return reader(tx)(state, params)
 
 
-def reader(tx: optax.GradientTransformation) -> Callable[[optax.OptState, PyTree], Edge]:
+def reader(tx: optax.GradientTransformation) -> Callable[..., Edge]:
     """Returns `edge` as a function of state and parameters, which verifies what it reads the first time only.
 
     That time it holds the optimiser's state twice more.
@@ -68,7 +69,7 @@ def reader(tx: optax.GradientTransformation) -> Callable[[optax.OptState, PyTree
         tx: The optimiser.
 
     Returns:
-        The function, for a loop.
+        The function, for a loop. With `last=True` it reads the step that was taken last: at the rate that it had.
 
     Raises:
         ValueError: For a `tx` that isn't an optax transformation.
@@ -89,14 +90,19 @@ def reader(tx: optax.GradientTransformation) -> Callable[[optax.OptState, PyTree
         raise ValueError(f"tx must be an optax.GradientTransformation, got {_checks.shown(tx)}.")
     verified = False
 
-    def read_state(state: optax.OptState, params: PyTree) -> Edge:
+    def read_state(state: optax.OptState, params: PyTree, *, last: bool = False) -> Edge:
         tree = _floating(params)
 
         def reading() -> Edge:
             nonlocal verified
-            inner, own, times = _opened(tx, state)
-            verified = verified or _verify(inner, own, tree)
-            return _edge(_stages(inner, own, tree), tree, times)
+            try:
+                update, own = opened(tx.update, state)
+                verified = verified or _verify(update, own, tree)
+                return _edge(_stages(update, own, tree, last=last), tree)
+            except (TypeError, AttributeError, KeyError, ValueError):
+                if _is_of(tx, state, tree):
+                    raise
+            raise UnknownError(_OTHERS_STATE)
 
         return or_unknown(reading)
 
@@ -111,19 +117,14 @@ def _floating(params: PyTree) -> PyTree:
     return tree
 
 
-def _opened(tx: Any, state: Any) -> tuple[Any, Any, float]:
-    """Returns what is inside of `optax.MultiSteps`, its state, and how many gradients it adds up."""
-    several: Any = tx if isinstance(tx, optax.MultiSteps) else getattr(function_of(tx.update), "__self__", None)
-    if not isinstance(several, optax.MultiSteps):
-        return tx, state, 1.0
-    steps: Any = several._every_k_schedule(state.gradient_step)
-    times = 1.0 if several._use_grad_mean else float(steps)
-    return several.inner_opt, state.inner_opt_state, times
+def _is_of(tx: Any, state: Any, tree: PyTree) -> bool:
+    """Whether a state has the structure of the optimiser's."""
+    return jax.tree.structure(jax.eval_shape(tx.init, tree)) == jax.tree.structure(state)
 
 
-def _stages(tx: Any, state: Any, tree: PyTree, *, last: bool = False) -> list[Stage]:
+def _stages(update: Callable, state: Any, tree: PyTree, *, last: bool = False) -> list[Stage]:
     """Returns the stages of the next step, or of the `last`."""
-    return read(tx.update, state, View(_leaves(tree), _numbers(tree), last))
+    return read(update, state, View(_leaves(tree), _numbers(tree), last))
 
 
 def _leaves(tree: PyTree) -> Leaves:
@@ -135,32 +136,31 @@ def _numbers(tree: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, range(structure.num_leaves))
 
 
-def _edge(stages: Sequence[Stage], tree: PyTree, times: float) -> Edge:
+def _edge(stages: Sequence[Stage], tree: PyTree) -> Edge:
     leaves = _leaves(tree)
-    if times != 1:
-        stages = [Gain(frozenset(leaves), times), *stages]
     dtype = jnp.result_type(jnp.float32, *leaves.values())
     groups = [group_of(i, leaf.size, stages) for i, leaf in leaves.items()]
     clips = any(isinstance(stage, Clip) for stage in stages)
     return combined(groups, lambda size, value: jnp.full(size, value, dtype), clips=clips)
 
 
-def _verify(tx: Any, state: Any, tree: PyTree) -> bool:
+def _verify(update: Callable, state: Any, tree: PyTree) -> bool:
     """Raises unless two steps with random gradients are as the stages predict; returns whether the second moved."""
     random, params = np.random.default_rng(0), _leaves(tree)
     if any(jnp.iscomplexobj(leaf) for leaf in params.values()):
-        raise UnknownError("the parameters are complex, for which no threshold is known")
-    before = _stages(tx, state, tree)
+        raise UnknownError("the parameters are complex")
+    before = _stages(update, state, tree)
+    memory = [leaf.dtype for stage in before if isinstance(stage, Momentum) for leaf in stage.memory.values()]
     names = {stage.optimizer for stage in before if isinstance(stage, Gain | Metric)}
     moved = []
     for _ in range(2):
         gradient = jax.tree.map(lambda w: jnp.asarray(random.standard_normal(w.shape), w.dtype), tree)
         extra = {"hvp": gradient} if "dal" in names else {}
         extra |= {"value_fn": _half_square, "all_params": tree} if "cdat" in names else {}
-        updates, state = tx.update(gradient, state, tree, **extra)
-        after = _stages(tx, state, tree, last=True)
+        updates, state = update(gradient, state, tree, **extra)
+        after = _stages(update, state, tree, last=True)
         predicted = stepped(_leaves(gradient), params, before, after)
-        moved = [_compare(update, predicted[i]) for i, update in enumerate(jax.tree.leaves(updates))]
+        moved = [_compare(u, predicted[i], memory) for i, u in enumerate(jax.tree.leaves(updates))]
         before = after
     return any(moved)
 
@@ -169,12 +169,12 @@ def _half_square(params: PyTree) -> Any:
     return optax.tree.norm(params, squared=True) / 2
 
 
-def _compare(update: Any, predicted: Any) -> bool:
-    """Raises unless an update is what was predicted; returns whether it moves."""
-    precision = float(jnp.finfo(update.dtype).eps)
+def _compare(update: Any, predicted: Any, memory: Sequence[Any]) -> bool:
+    """Raises unless an update is what was predicted, to the precision of the memory; returns whether it moves."""
+    precision = max(float(jnp.finfo(dtype).eps) for dtype in (update.dtype, *memory))
     true, own = (np.asarray(array, float) for array in (update, predicted))
     if not np.all(np.isfinite(true)):
         raise UnknownError("the next step is not finite")
     if np.linalg.norm(true - own) > max(_AGREEMENT, 10 * precision) * np.linalg.norm(true):
-        raise UnknownError("its steps are not what its options say, so there is no threshold for it")
+        raise UnknownError("its steps are not what its options say")
     return bool(np.any(true))

@@ -31,26 +31,28 @@ class Moment(NamedTuple):
 
 
 class SecondMoment:
-    """Finds the average in one state after another; which correction it has is read once."""
+    """Finds the average in one state after another; which correction it has is read once.
 
-    def __init__(self, read: Callable[[optax.OptState, PyTree], Edge]):
-        self._read = read
+    Args:
+        read: Reads the optimiser.
+        size: How many parameters there are.
+    """
+
+    def __init__(self, read: Callable[[optax.OptState, PyTree], Edge], size: int):
+        self._read, self._size = read, size
         self._decay: Array | None = None
 
     def __call__(self, state: optax.OptState, params: PyTree) -> Moment | None:
         """Returns the average; None where there is none, or not one for all parameters."""
         nodes = [node for node in jax.tree.leaves(state, is_leaf=_has_average) if _has_average(node)]
-        if len(nodes) != 1 or jax.tree.structure(nodes[0].nu) != jax.tree.structure(params):
+        if len(nodes) != 1 or sum(leaf.size for leaf in jax.tree.leaves(nodes[0].nu)) != self._size:
             return None
-        count = jnp.asarray(getattr(nodes[0], "count", 1))
         if self._decay is None:
             edge = self._read(state, params)
             if edge.second_moment is None:
                 return None
-            total = sum(float(jnp.sum(leaf)) for leaf in jax.tree.leaves(nodes[0].nu))
-            share = total / float(jnp.sum(edge.second_moment)) if total else 1.0
-            self._decay = jnp.asarray(max(1 - share, 0.0) ** (1 / max(int(count), 1)))
-        return Moment(nodes[0].nu, self._decay, count)
+            self._decay = jnp.asarray(edge.beta2)
+        return Moment(nodes[0].nu, self._decay, jnp.asarray(getattr(nodes[0], "count", 1)))
 
 
 def _has_average(node: Any) -> bool:

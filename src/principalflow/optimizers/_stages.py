@@ -40,6 +40,7 @@ class Metric:
     second_moment: Leaves
     optimizer: str
     starting: bool = False
+    beta2: float = 0.0
 
     @property
     def leaves(self) -> Leaves:
@@ -66,7 +67,7 @@ class Momentum:
 
     def step(self, updates: Leaves, params: Leaves, before: "Momentum") -> Leaves:
         """Returns the next updates."""
-        (now, later), (_, minus_b) = self.filter.numerator, self.filter.denominator
+        (now, later), (_, minus_b) = ((*row, 0.0)[:2] for row in (self.filter.numerator, self.filter.denominator))
         kept = (later - minus_b * now) / self.passed
         return {i: now * u + kept * before.memory[i] if i in self.memory else u for i, u in updates.items()}
 
@@ -122,7 +123,7 @@ def group_of(number: int, size: int, stages: Sequence[Stage]) -> Group:
             "some gradients are passed on as they are, as steps uphill: optax.masked does that to what it masks out, "
             "optax.partition with set_to_zero freezes it"
         )
-    c, Q, P, W, d, squares = 1.0, Filter(), None, 0.0, 0.0, None
+    c, Q, P, W, d, squares, beta2 = 1.0, Filter(), None, 0.0, 0.0, None, 0.0
     for i, stage in enumerate(own):
         match stage:
             case Gain():
@@ -130,6 +131,7 @@ def group_of(number: int, size: int, stages: Sequence[Stage]) -> Group:
             case Metric():
                 scale = stage.P[number].reshape(-1)
                 P, squares = scale if P is None else P * scale, stage.second_moment.get(number)
+                beta2 = stage.beta2
             case Momentum():
                 Q = Q.then(stage.filter)
             case Decay() if stage.weight:
@@ -153,6 +155,7 @@ def group_of(number: int, size: int, stages: Sequence[Stage]) -> Group:
         preconditioner=P,
         decay=W,
         second_moment=None if squares is None else squares.reshape(-1),
+        beta2=beta2,
         starting=any(stage.starting for stage in named),
     )
 

@@ -214,7 +214,7 @@ def _accuracy(runs: list[Run]) -> Drawing:
 
 def _others(runs: list[Run], drawn: set[str]) -> Drawing:
     made = {column.format(i) for column in (SCALED, RELATIVE) for i in range(max(run.k for run in runs))}
-    known = drawn | made | {"step", THRESHOLD, "edge"}
+    known = drawn | made | {"step", THRESHOLD, "edge", "stable_rate"}
     columns = dict.fromkeys(name for run in runs for name in run.columns if name not in known)
     families: dict[str, dict[str, str]] = {}
     for name in columns:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from principalflow import training
+
 THRESHOLD = "threshold"
 SCALED = "h eigenvalue_{}"
 RELATIVE = "eigenvalue_{} / threshold"
 OF_DESCENT = "2/h"  # the formula of plain descent
-# Optimisers of `principalflow train` that take their steps in a metric of their own.
-_RESCALING = ("adam", "adamw", "nadam", "rmsprop")
 # Those for which no threshold is known; adam where an earlier version recorded it.
 _UNKNOWN = ("adam", "prodigy")
 _SAME = 0.01  # by how much h times the threshold may vary along a run that has one formula for it
@@ -110,7 +110,7 @@ def read(name: str, frame: Any) -> Run:
         k=k,
         edge=_edge(columns),
         unknown=unknown,
-        metric=config["optimizer"] if recorded and config.get("optimizer") in _RESCALING else "",
+        metric=config["optimizer"] if recorded and config.get("optimizer") in training.RESCALING else "",
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from principalflow.monitor import Taken
 from principalflow.torch._graph import flat
 from principalflow.torch._model import ModelLoss
+from principalflow.torch._optimizers import rate
 from principalflow.torch._stand_in import wide
 
 # How far a loss that was given may be from the one at the parameters before the step, in rounding units: beyond, it is
@@ -31,11 +32,13 @@ class Steps:
         self._of, self._optimizer, self._params = of, optimizer, list[Tensor]()
         self._before: list[Tensor] | None = None
         self._trusts_losses: bool | None = None
-        self._hook = optimizer.register_step_pre_hook(self._keep)
+        self._rate = math.nan
+        self._hooks = [optimizer.register_step_pre_hook(self._keep), optimizer.register_step_post_hook(self._end)]
 
     def close(self) -> None:
         """Leaves the optimiser alone."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
 
     def last(self, batch: Any, loss: float | None, gradient_norm: float | None) -> "Step | None":
         """Returns the last step, taken on this batch, once; None where it isn't known."""
@@ -43,7 +46,7 @@ class Steps:
         if update is None:
             return None
         of, clipped_by = self._of.over(batch), self._clipped_by(gradient_norm)
-        return Step(of, update, loss, clipped_by, self._second_moment(), self._trusts)
+        return Step(of, update, loss, clipped_by, self._second_moment(), self._trusts, self._rate)
 
     def _update(self) -> list[Tensor] | None:
         before, self._before = self._before, None
@@ -82,6 +85,10 @@ class Steps:
             self._before = [p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._params]
 
 
+    def _end(self, *_: Any) -> None:
+        self._rate = rate(self._optimizer, self._params) if self.wanted else math.nan
+
+
 class Step:
     """A step that was taken: its update, the batch it was taken on, and what its gradient was divided by."""
 
@@ -93,7 +100,9 @@ class Step:
         clipped_by: float,
         second_moment: tuple[list[Tensor], float] | None,
         trusts: Callable[[float, Callable[[], float]], bool],
+        learning_rate: float,
     ):
+        self.learning_rate = learning_rate
         self._trusts = lambda given: trusts(given, lambda: self.loss_at(0.0))
         self._of, self._params, self._update, self._loss = of, of.params(), update, loss
         self._clipped_by, self._second_moment = clipped_by, second_moment
@@ -107,7 +116,7 @@ class Step:
         norm, length = (float(torch.linalg.vector_norm(norm)) for norm in norms)
         slope, norm = self._clipped_by * slope, self._clipped_by * norm  # the loss knows nothing of clipping
         eps = torch.finfo(self._update[0].dtype).eps
-        return Taken(before, after, slope, norm, length, surprise=self._surprise(gradients), eps=eps)
+        return Taken(before, after, slope, norm, length, surprise=self._surprise(gradients), eps=eps, learning_rate=self.learning_rate)
 
     def update_square(self, preconditioner: Tensor | None) -> float:
         """Returns the square of the update in the metric P; parameters that rest have no part in it."""

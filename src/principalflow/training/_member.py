@@ -30,7 +30,7 @@ class Member:
         self.status: Status | None = None
         self._problem, self._say = problem, say
         self._last: dict[str, Any] = {}
-        self._formula = ""  # of the last threshold
+        self._is_descent = False  # whether what was last measured is against 2/h
         theta = problem.start(o)
         self.state = State(theta, optimizer(o).init(theta))
         self._monitor = Monitor(problem.objective, k=o.directions, every=1, tol=o.tolerance)
@@ -88,7 +88,7 @@ class Member:
             sharpness = ""
         elif "edge" not in row:
             sharpness = f" · λ₀ {row['eigenvalue_0']:.4g}"
-        elif self._formula == "2/h":
+        elif self._is_descent:
             sharpness = f" · h λ₀ {2 * row['edge']:.3f}"
         else:
             sharpness = f" · λ₀ {row['edge']:.3f} of its threshold"
@@ -126,7 +126,7 @@ class Member:
         theta, inner = self.state
         if is_due(self.step, self.o.record_every):
             own = edge(self.o, inner, self.step, checked_rate(rate))
-            self._formula = own.formula
+            self._is_descent = own.is_descent
             measured = self._monitor.observe(self.step, theta, edge=own)
             if measured is not None:
                 row |= in_words(measured)

@@ -14,7 +14,8 @@ from jaxtyping import Array
 from principalflow._dal import dal
 from principalflow._steps import Optimizer, gradient_descent
 from principalflow.objective import Objective, Vector
-from principalflow.optimizers import Edge, Filter, Group, Part, combined, or_unknown
+from principalflow.optimizers import Edge, Part
+from principalflow.optimizers import edge as edge_of
 from principalflow.training._options import RESCALING, Options
 
 # Those of PyTorch.
@@ -29,7 +30,7 @@ def optimizer(o: Options) -> Optimizer:
             fixed |= dict(every=o.curvature_every, average=o.average)
             return _dal(cast(float, o.power), o.factor, o.max_learning_rate, **fixed)
         case name if name in RESCALING:
-            return _rescaled(o.optimizer, o.beta1, _beta2(o), o.eps, _weight_decay(o))
+            return _rescaled(*_numbers(o))
         case "prodigy" | "dog":
             return _at_its_own_rate(o.optimizer)
         case _:
@@ -40,8 +41,8 @@ def edge(o: Options, state: Any, step: int, rate: float) -> Edge:
     """Returns a run's edge of stability after so many steps, by the state of its optimiser and the next step's rate."""
     match o.optimizer:
         case name if name in RESCALING:
-            group = _rescaling_group(o, optax.tree.get(state, "nu"), step, rate)
-            return or_unknown(lambda: combined([group], jnp.full))
+            tx = optax.chain(_direction(*_numbers(o)), optax.scale_by_learning_rate(rate))
+            return edge_of(tx, (state, optax.EmptyState()), optax.tree.get(state, "nu"))
         case "dal" if o.per_parameter:
             return _unknown("dal with a rate for each parameter", rate)
         case "prodigy":
@@ -50,26 +51,13 @@ def edge(o: Options, state: Any, step: int, rate: float) -> Edge:
             return Edge.of_descent(rate, momentum=o.momentum)
 
 
-def _rescaling_group(o: Options, second_moment: Vector, step: int, rate: float) -> Group:
-    """Returns how all parameters move: along an average of gradients, over the root of one of their squares."""
-    averages, beta1 = o.optimizer != "rmsprop", o.beta1
-    if averages and step:  # what is missing of both averages at the start
-        second_moment = second_moment / (1 - _beta2(o) ** step)
-    missing = beta1**step if averages else 0.0
-    momentum = Filter.average(beta1, nesterov=o.optimizer == "nadam") if averages and beta1 else Filter()
-    return Group(
-        size=second_moment.size,
-        optimizer=o.optimizer,
-        part=Part(learning_rate=rate, filter=momentum, weight_decay=_weight_decay(o)),
-        preconditioner=(1 - missing) * (jnp.sqrt(second_moment) + o.eps),
-        second_moment=second_moment,
-        starting=not step,
-    )
-
-
 def _unknown(name: str, rate: float) -> Edge:
     why = f"no threshold is known for {name}, so that lambda_0 is that of the Hessian itself"
     return Edge(optimizer=name, part=Part(learning_rate=rate), unknown=why)
+
+
+def _numbers(o: Options) -> tuple[str, float, float, float, float]:
+    return o.optimizer, o.beta1, _beta2(o), o.eps, _weight_decay(o)
 
 
 def _beta2(o: Options) -> float:
@@ -83,15 +71,19 @@ def _weight_decay(o: Options) -> float:
     return _WEIGHT_DECAY if o.weight_decay is None else o.weight_decay
 
 
-# The functions are part of the compiled steps: the same ones for the same optimiser, so that it isn't compiled again.
-@lru_cache
-def _rescaled(name: str, beta1: float, beta2: float, eps: float, weight_decay: float) -> Optimizer:
+def _direction(name: str, beta1: float, beta2: float, eps: float, weight_decay: float) -> Any:
+    """Returns what makes of gradients the direction to step along."""
     if name == "rmsprop":
-        direction: Any = optax.scale_by_rms(beta2, eps, eps_in_sqrt=False)  # as PyTorch has it
+        direction = optax.scale_by_rms(beta2, eps, eps_in_sqrt=False)  # as PyTorch has it
     else:
         direction = optax.scale_by_adam(beta1, beta2, eps, nesterov=name == "nadam")
-    if weight_decay:
-        direction = optax.chain(direction, optax.add_decayed_weights(weight_decay))
+    return optax.chain(direction, optax.add_decayed_weights(weight_decay)) if weight_decay else direction
+
+
+# The functions are part of the compiled steps: the same ones for the same optimiser, so that it isn't compiled again.
+@lru_cache
+def _rescaled(*numbers: Any) -> Optimizer:
+    direction = _direction(*numbers)
 
     def update(objective: Objective, gradient: Vector, state: Any, theta: Vector, rate: Array) -> Any:
         along, state = direction.update(gradient, state, theta)
