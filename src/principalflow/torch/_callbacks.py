@@ -42,8 +42,9 @@ class Observer:
         self._batches, self._losses, self.gradient_norm = [], [], None
         given: dict[str, Any] = {}
         if batches and accumulated in (None, len(batches)):
-            batch = batches[0] if len(batches) == 1 else batches
-            given = dict(batch=batch, loss=sum(losses), gradient_norm=norm)
+            # Of several batches, some trainers' losses are divided by their number, and others' not.
+            one = dict(batch=batches[0], loss=losses[0]) if len(batches) == 1 else dict(batch=batches)
+            given = one | dict(gradient_norm=norm)
         row = self.monitor.observe(step, **given)
         for event in row["events"] if row else ():
             print(event)

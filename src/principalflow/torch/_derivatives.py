@@ -133,10 +133,19 @@ class RandomState:
     @contextmanager
     def replayed(self) -> Iterator[None]:
         with torch.random.fork_rng(self._devices):
-            torch.set_rng_state(self._cpu)
-            for device, state in zip(self._devices, self._cuda, strict=True):
-                torch.cuda.set_rng_state(state, device)
+            self.restore()
             yield
+
+    def restore(self) -> None:
+        """Has the random numbers go on from here."""
+        torch.set_rng_state(self._cpu)
+        for device, state in zip(self._devices, self._cuda, strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+    def is_now(self, params: list[Tensor]) -> bool:
+        """Whether no random numbers were drawn since."""
+        now = RandomState(params)
+        return all(map(torch.equal, (self._cpu, *self._cuda), (now._cpu, *now._cuda)))
 
 
 def _loss(closure: Closure, params: list[Tensor]) -> Tensor:

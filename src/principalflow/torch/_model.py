@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -48,9 +48,11 @@ class ModelLoss:
         products: How products are made.
         is_sharded: Whether parameters are spread over processes.
         random: The random numbers that all passes draw, as for dropout; None for those that come next.
+        random_of_each: Those of each batch, where they are known.
     """
 
     random: RandomState | None = None
+    random_of_each: Sequence[RandomState] = ()
 
     def __init__(
         self,
@@ -99,10 +101,12 @@ class ModelLoss:
         """Where the parameters are, or the first of them."""
         return next(self.model.parameters()).device
 
-    def over(self, data: Any) -> "ModelLoss":
-        """Returns the same loss over other data."""
+    def over(self, data: Any, random: Sequence[RandomState] = ()) -> "ModelLoss":
+        """Returns the same loss over other data, whose batches draw these random numbers if there are as many."""
         other = copy.copy(self)
         other._data, other._is_one_batch = data, data is None or _batches.is_batch(data)
+        batches = 1 if other._is_one_batch else len(data) if isinstance(data, Sized) else 0
+        other.random_of_each = random if len(random) == batches else ()
         return other
 
     def wait(self) -> None:
@@ -118,11 +122,16 @@ class ModelLoss:
             loss = self._mean_loss(leaves[0].dtype)
         return self._over_processes(loss)
 
+    @property
+    def runs_as_it_is(self) -> bool:
+        """Whether the loss is what the model itself computes, in its own mode and precision."""
+        return self._train_mode is None and all(wide(p) is p for p in self.params())
+
     def value_as_it_runs(self) -> float:
-        """Returns the loss as the loop's own next pass would: nothing stands in for the parameters."""
+        """Returns the loss as the loop's own pass would where it `runs_as_it_is`: nothing stands in for parameters."""
         params = self.params()
-        alone = self._train_mode is not None or any(module._buffers for module in self.model.modules())
-        same = StandIn(self.model, {p: p for p in params}, lambda tensor: tensor, self._train_mode) if alone else None
+        alone = any(module._buffers for module in self.model.modules())
+        same = StandIn(self.model, {p: p for p in params}, lambda tensor: tensor, None) if alone else None
         with RandomState(params).replayed(), same.in_place() if same else nullcontext(), torch.no_grad():
             loss = self._mean_loss()
         return self._over_processes(loss)
@@ -163,7 +172,10 @@ class ModelLoss:
 
     def batches(self) -> Iterator[tuple[Any, int]]:
         """Yields batches, or None without data, and what they weigh."""
-        return iter([(self._data, 1)]) if self._is_one_batch else _batches.each(self._data)
+        for i, batch in enumerate([(self._data, 1)] if self._is_one_batch else _batches.each(self._data)):
+            if self.random_of_each:
+                self.random_of_each[i].restore()
+            yield batch
 
     def loss_of(self, batch: Any, dtype: torch.dtype | None = None) -> Tensor:
         """Returns the loss of a batch, whose floating-point tensors fit parameters of a dtype, or are as they are."""

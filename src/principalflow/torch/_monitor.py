@@ -12,8 +12,10 @@ from principalflow import _checks
 from principalflow.monitor import Measure, Taken, Watch, checked_rate, critical_factor, same_rate
 from principalflow.optimizers import Edge
 from principalflow.record import Record, Row
+from principalflow.status import Status
 from principalflow.torch._model import ModelLoss
 from principalflow.torch._optimizers import edge as edge_of
+from principalflow.torch._optimizers import within
 from principalflow.torch._recording import Recording
 from principalflow.torch._steps import Step, Steps
 
@@ -28,7 +30,8 @@ class Monitor(Watch):
     gradients, and an event says so with their error. Parameters of half precision are measured in float32.
 
     Given the `batch` and the `loss` of the step, each row has what the step did, for one forward pass; see
-    `principalflow.Monitor`. The monitor keeps a copy of the parameters while the optimiser steps, for the update.
+    `principalflow.Monitor`. The monitor keeps a copy of the parameters while the optimiser steps, for the update. Hooks
+    on model and optimiser see the step and the random numbers of its pass, until `close`.
 
     Args:
         model: The model; its parameters that require gradients are watched.
@@ -40,11 +43,11 @@ class Monitor(Watch):
         optimizer: The loop's optimiser, which tells rate and threshold. Without one it is gradient descent, at the rate
             that `observe` is given.
         k: How many directions of largest curvature.
-        every: Measure the curvature every so many steps, starting with the first one observed.
+        every: Measure the curvature every this many steps, from the first that is observed on.
         measure: `"sharpness"`, or `"cheap"` for no curvature: what the steps' own batches tell.
         momentum: Without an optimizer, heavy-ball momentum m, which moves the threshold to $2(1+m)/h$.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
-        budget: The most time to spend on the curvature, as a share of the loop's own; see `principalflow.Monitor`.
+        budget: The most time to spend measuring, as a share of the loop's own; see `principalflow.Monitor`.
         to: Where rows go: a function, a TensorBoard writer, a Weights & Biases run, the path of a run directory, or a
             list of these.
         select: A function of a parameter's name, like `"layers.0.weight"`: the curvature is that of the parameters for
@@ -91,13 +94,12 @@ class Monitor(Watch):
     ):
         record = Record(k=k, tol=tol, on_host=on_host)
         self._of = ModelLoss(model, loss, data, select=select, train_mode=train_mode, products=products)
-        self._selected = select
+        self._is_part = select is not None
         self._whole = ModelLoss(model, loss, data, train_mode=train_mode, products=products) if select else self._of
         self._take = Recording(self._of, record)
         self._momentum = _checks.fraction("momentum", momentum)
         self._optimizer: torch.optim.Optimizer | None = None
         self._steps: Steps | None = None
-        self._step: Step | None = None
         parameters = sum(p.numel() for p in self._of.params())
         config, itemsize = dict(momentum=momentum, parameters=parameters), self._of.params()[0].itemsize
         super().__init__(record, every, budget, to, measure, config, itemsize)
@@ -115,10 +117,13 @@ class Monitor(Watch):
         Raises:
             ValueError: For what is no optimizer, or where the monitor was made with a momentum.
         """
+        optimizer = within(optimizer)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {_checks.shown(optimizer)}.")
-        while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-            optimizer = inner
+            given = _checks.shown(optimizer)
+            raise ValueError(
+                f"optimizer must be a torch.optim.Optimizer, got {given}. For the curvature alone leave it out, and "
+                "give observe the learning_rate: thresholds are then those of gradient descent."
+            )
         if self._momentum:
             raise ValueError(f"momentum is read off the optimizer, where one is given; got {self._momentum} beside it.")
         if self._steps is not None:
@@ -142,7 +147,8 @@ class Monitor(Watch):
             learning_rate: The next step's; None to read the optimiser's.
             batch: The batch that the last step was taken on, as one of `data`. The step's update is known from the
                 second call on.
-            loss: The loss before it on this batch, as the loop computed it; left out, it is computed.
+            loss: The loss before it on this batch, as the loop computed it, which saves a pass. It is computed even so
+                where random numbers were drawn, in half precision, under autocast, and if the loop's pass wasn't seen.
             gradient_norm: Where gradients were clipped, their norm before, as `clip_grad_norm_` returns it.
 
         Returns:
@@ -152,13 +158,12 @@ class Monitor(Watch):
             ValueError: For a step or rate below 0, no rate and no optimizer, a rate other than the optimizer's, or a
                 batch where there is no optimizer.
         """
-        due = self._is_due(step)
-        if batch is not None:
-            self._step = self._last_step(batch, loss, gradient_norm)
-        elif not due:
+        due, taken = self._is_due(step), self._last_step(batch, loss, gradient_norm)
+        if batch is None and not due:
             return None
-        observed = _Observed(self._of, self._take, self._step if batch is not None else None)
-        return self._measure(step, observed, self._edge_of(learning_rate) if due else None)
+        return self._measure(
+            step, _Observed(self._of, self._take, taken), self._edge_of(learning_rate) if due else None
+        )
 
     def critical_sharpness(self) -> float:
         r"""Returns $2/h_c$, with $h_c$ the smallest rate at which the last step raises the loss on its batch.
@@ -173,10 +178,17 @@ class Monitor(Watch):
         Raises:
             ValueError: If no step was observed with its batch.
         """
-        if self._step is None or self._optimizer is None:
-            raise ValueError("critical_sharpness needs a step that was observed with its batch.")
-        factor = critical_factor(self._step.loss_at)
-        return 2 / (factor * self._step.learning_rate)
+        step = None if self._steps is None else self._steps.latest
+        if step is None:
+            raise ValueError("critical_sharpness needs a step that was observed with its batch, and is the last one.")
+        factor = critical_factor(step.loss_at)
+        return 2 / (factor * self._edge_of(None).learning_rate)
+
+    def close(self, status: Status = Status.COMPLETED, message: str | None = None) -> None:
+        """Leaves model and optimiser alone, and ends what `to` was given a path for, with the summary as message."""
+        super().close(status, message)
+        if self._steps is not None:
+            self._steps.close()
 
     def callback(self, *, steps: bool = True) -> Any:
         """Returns a callback for Lightning's `Trainer(callbacks=[...])`.
@@ -208,7 +220,11 @@ class Monitor(Watch):
         return HuggingFaceCallback(self, trainer, _checks.flag("steps", steps))
 
     def _last_step(self, batch: Any, loss: Any, gradient_norm: Any) -> Step | None:
-        if self._steps is None or self._optimizer is None:
+        if batch is None:
+            if self._steps is not None:
+                self._steps.latest = None
+            return None
+        if self._steps is None:
             raise ValueError("batch needs the optimizer whose steps to watch: Monitor(..., optimizer=optimizer).")
         self._steps.wanted = True
         return self._steps.last(batch, *(x.item() if isinstance(x, Tensor) else x for x in (loss, gradient_norm)))

@@ -2,7 +2,6 @@
 
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -29,7 +28,7 @@ def edge(optimizer: torch.optim.Optimizer, params: Sequence[Tensor] | None = Non
     2021 and 2022): 2/h for SGD and RMSprop, 2(1+m)/h with momentum, 2(1+b1)/((1-b1)h) for Adam. Where groups have
     rates, momentum or decay of their own, P takes up the ratios.
 
-    Known are `torch.optim`'s SGD, RMSprop, Adam, AdamW, NAdam with all their options but `maximize`, `DAL` and `CDAT`.
+    Known are `torch.optim`'s SGD, RMSprop, Adam, AdamW and NAdam, with all their options but `maximize`, DAL and CDAT.
     Others, and classes derived from these, have no threshold but a sentence that says so, in `unknown`.
 
     Args:
@@ -55,8 +54,7 @@ def edge(optimizer: torch.optim.Optimizer, params: Sequence[Tensor] | None = Non
         >>> print(f"{edge(optimizer).threshold:g}", edge(optimizer).preconditioner)
         3800 tensor([0.3000, 0.4000])
     """
-    if type(optimizer).__name__ in _WRAPPERS:
-        optimizer = getattr(optimizer, "optimizer", optimizer)
+    optimizer = within(optimizer)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {_checks.shown(optimizer)}.")
     held = {p: group for group in _groups(optimizer) for p in group["params"]}
@@ -64,18 +62,33 @@ def edge(optimizer: torch.optim.Optimizer, params: Sequence[Tensor] | None = Non
     return or_unknown(lambda: _edge(optimizer, chosen, held))
 
 
-def rate(optimizer: torch.optim.Optimizer, params: Sequence[Tensor]) -> float:
-    """Returns the rate of the first of these parameters that moves, which is that of `edge`; NaN where none does."""
-    held = {p: group for group in _groups(optimizer) for p in group["params"]}
-    rates = (float(held[p]["lr"]) for p in params if not _rests(optimizer, p, held.get(p)))
-    return next(filter(None, rates), math.nan)
+def within(optimizer: Any) -> Any:
+    """Returns the optimiser that wrappers of Accelerate and Lightning hold; others may do more than pass steps on."""
+    while type(optimizer).__name__ in _WRAPPERS:
+        optimizer = optimizer.optimizer
+    return optimizer
 
 
-def _rests(optimizer: torch.optim.Optimizer, p: Tensor, options: dict | None) -> bool:
-    """Whether a parameter isn't held, is frozen, or has had no gradient so far: no state, though others have."""
-    own = optimizer.base if isinstance(optimizer, CDAT) else optimizer
-    without_state = not own.state.get(p) and any(own.state.values()) and type(own) not in (torch.optim.SGD, DAL)
-    return options is None or not p.requires_grad or without_state
+def is_known(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether `edge` knows an optimiser of this class."""
+    return type(optimizer) is CDAT or type(optimizer) in _READERS
+
+
+def second_moments(optimizer: torch.optim.Optimizer, params: Sequence[Tensor]) -> list[tuple[Tensor, float] | None]:
+    """Returns the average of each parameter's squared gradients, and how much of it is not its start.
+
+    None for a parameter without one, and for all if the optimiser isn't known: others scale theirs in other ways.
+    """
+    if type(optimizer) is CDAT:
+        optimizer = optimizer.base
+    read = _AVERAGES.get(type(optimizer))
+    states = {p: (optimizer.state.get(p), group) for group in optimizer.param_groups for p in group["params"]}
+
+    def moment(p: Tensor) -> tuple[Tensor, float] | None:
+        state, options = states.get(p, (None, {}))
+        return read(state, options) if read and state else None
+
+    return [moment(p) for p in params]
 
 
 def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
@@ -100,12 +113,12 @@ def _edge(optimizer: torch.optim.Optimizer, params: list[Tensor], held: dict[Ten
     name = type(optimizer).__name__
     read = _READERS.get(type(optimizer))
     if read is None:
-        raise UnknownError(f"{name} can't be read")
+        raise UnknownError(f"{name} is not known, so there is no threshold for it")
     if not any(p in held for p in params):
         raise UnknownError(f"{name} holds none of these parameters")
     for p in params:
         if p.is_complex() or hasattr(p, "device_mesh"):
-            raise UnknownError("some parameters are complex or sharded")
+            raise UnknownError("some parameters are complex or sharded, for which no threshold is known")
     dtype = reduce(torch.promote_types, {p.dtype for p in params}, torch.float32)
 
     def flat(values: Tensor) -> Tensor:
@@ -113,7 +126,9 @@ def _edge(optimizer: torch.optim.Optimizer, params: list[Tensor], held: dict[Ten
 
     def group_of(p: Tensor) -> Group:
         options, state = held.get(p), optimizer.state.get(p, {})
-        if options is None or _rests(optimizer, p, options):
+        # Without a gradient so far it has no state, though others have.
+        has_rested = not state and any(optimizer.state.values()) and read not in (_sgd, _dal)
+        if options is None or not p.requires_grad or has_rested:
             return Group(size=p.numel(), optimizer=name.lower(), part=Part(learning_rate=0.0))
         if options.get("maximize"):
             raise UnknownError(f"{name} maximises: it moves along the gradient, so no step size is stable")
@@ -129,17 +144,18 @@ Reader = Callable[[Tensor, dict[str, Any], dict[str, Any], Callable[[Tensor], Te
 
 def _sgd(p: Tensor, options: dict, state: dict, flat: Callable) -> Group:
     m, dampening, nesterov = float(options["momentum"]), float(options["dampening"]), bool(options["nesterov"])
-    momentum = Filter.heavy_ball(m, dampening=dampening, nesterov=nesterov)
+    momentum = Filter.heavy_ball(m, dampening=dampening, nesterov=nesterov) if m else Filter()
     part = Part(learning_rate=float(options["lr"]), filter=momentum)
     return Group(size=p.numel(), optimizer="sgd", part=part, decay=float(options["weight_decay"]))
 
 
 def _rmsprop(p: Tensor, options: dict, state: dict, flat: Callable) -> Group:
-    part = Part(learning_rate=float(options["lr"]), filter=Filter.heavy_ball(float(options["momentum"])))
+    m = float(options["momentum"])
+    part = Part(learning_rate=float(options["lr"]), filter=Filter.heavy_ball(m) if m else Filter())
     decay = float(options["weight_decay"])
     if not state:
         return Group(size=p.numel(), optimizer="rmsprop", part=part, decay=decay, starting=True)
-    squares = flat(state["square_avg"])
+    squares = flat(_rmsprop_average(state, options)[0])
     variance = squares - flat(state["grad_avg"]) ** 2 if options["centered"] else squares
     P = variance.sqrt() + options["eps"]
     return Group(size=p.numel(), optimizer="rmsprop", part=part, preconditioner=P, decay=decay, second_moment=squares)
@@ -173,19 +189,28 @@ def _adaptive(name: str, p: Tensor, options: dict, state: dict, flat: Callable, 
     name, decay = (f"{name}w", 0.0) if decoupled else (name, decay)
     if not state:
         return Group(size=p.numel(), optimizer=name, part=part, decay=decay, starting=True)
-    share = 1 - float(options["betas"][1]) ** float(state["step"])
-    squares = flat(state["exp_avg_sq"]) / share
+    raw, share = _adam_average(state, options)
+    squares = flat(raw) / share
     largest = flat(state["max_exp_avg_sq"]) / share if options.get("amsgrad") else squares
     P = bias * (largest.sqrt() + options["eps"])
     return Group(size=p.numel(), optimizer=name, part=part, preconditioner=P, decay=decay, second_moment=squares)
 
 
+def _rmsprop_average(state: dict, options: dict) -> tuple[Tensor, float]:
+    return state["square_avg"], 1.0
+
+
+def _adam_average(state: dict, options: dict) -> tuple[Tensor, float]:
+    return state["exp_avg_sq"], 1 - float(options["betas"][1]) ** float(state["step"])
+
+
 def _dal(p: Tensor, options: dict, state: dict, flat: Callable) -> Group:
     if options["per_parameter"] and options["adapt"]:
-        raise UnknownError("DAL with a rate for each parameter can't be read")
+        raise UnknownError("DAL with a rate for each parameter is not known, so there is no threshold for it")
+    m = float(options["momentum"])
     part = Part(
         learning_rate=float(options["lr"]),
-        filter=Filter.heavy_ball(float(options["momentum"])),
+        filter=Filter.heavy_ball(m) if m else Filter(),
         weight_decay=float(options["weight_decay"]),
     )
     return Group(size=p.numel(), optimizer="dal", part=part, starting=options["adapt"] and not options["count"])
@@ -199,4 +224,10 @@ _READERS: dict[type, Reader] = {
     torch.optim.AdamW: _adamw,
     torch.optim.NAdam: _nadam,
     DAL: _dal,
+}
+_AVERAGES: dict[type, Callable[[dict, dict], tuple[Tensor, float]]] = {
+    torch.optim.RMSprop: _rmsprop_average,
+    torch.optim.Adam: _adam_average,
+    torch.optim.AdamW: _adam_average,
+    torch.optim.NAdam: _adam_average,
 }

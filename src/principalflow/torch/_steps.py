@@ -3,50 +3,61 @@
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from principalflow.monitor import Taken
+from principalflow.torch._along import Along
 from principalflow.torch._graph import flat
 from principalflow.torch._model import ModelLoss
-from principalflow.torch._optimizers import rate
+from principalflow.torch._optimizers import is_known, second_moments
+from principalflow.torch._passes import Passes
 from principalflow.torch._stand_in import wide
-
-# How far a loss that was given may be from the one at the parameters before the step, in rounding units: beyond, it is
-# another one, of other random numbers, of half precision, or of a sum in place of a mean.
-_SAME_LOSS = 100
 
 
 class Steps:
     """Has the update of an optimiser's last step, and nothing else of its size.
 
     Attributes:
-        wanted: Whether updates are to be kept, from the next step on.
+        latest: The last step that was asked for; None from the next one on.
     """
 
     def __init__(self, of: ModelLoss, optimizer: torch.optim.Optimizer):
-        self.wanted = False
+        self.latest: Step | None = None
         self._of, self._optimizer, self._params = of, optimizer, list[Tensor]()
+        self._passes = Passes(of)
         self._before: list[Tensor] | None = None
-        self._trusts_losses: bool | None = None
-        self._rate = math.nan
+        self._versions, self._gradients, self._knows_gradient = list[int](), list[int](), True
         self._hooks = [optimizer.register_step_pre_hook(self._keep), optimizer.register_step_post_hook(self._end)]
 
+    @property
+    def wanted(self) -> bool:
+        """Whether updates are to be kept, from the next step on."""
+        return self._passes.wanted
+
+    @wanted.setter
+    def wanted(self, wanted: bool) -> None:
+        self._passes.wanted = wanted
+
     def close(self) -> None:
-        """Leaves the optimiser alone."""
+        """Leaves the optimiser and the model alone."""
+        self._passes.close()
         for hook in self._hooks:
             hook.remove()
 
     def last(self, batch: Any, loss: float | None, gradient_norm: float | None) -> "Step | None":
         """Returns the last step, taken on this batch, once; None where it isn't known."""
-        update = self._update()
+        update, self.latest = self._update(), None
         if update is None:
             return None
-        of, clipped_by = self._of.over(batch), self._clipped_by(gradient_norm)
-        return Step(of, update, loss, clipped_by, self._second_moment(), self._trusts, self._rate)
+        of, clipped_by = self._of.over(batch, self._passes.states), self._clipped_by(gradient_norm)
+        is_known = of.random_of_each and self._passes.loss_is_known and of.runs_as_it_is
+        moments = second_moments(self._optimizer, self._params)
+        self.latest = Step(of, update, loss if is_known else None, clipped_by, moments, self._knows_gradient)
+        return self.latest
 
     def _update(self) -> list[Tensor] | None:
         before, self._before = self._before, None
@@ -55,42 +66,59 @@ class Steps:
             torch._foreach_neg_(before)
         return before
 
-    def _trusts(self, given: float, computed: Callable[[], float]) -> bool:
-        """Whether the losses that the loop gives are what they are taken for, by the first of them."""
-        if self._trusts_losses is None:
-            own = computed()
-            eps = torch.finfo(torch.promote_types(self._params[0].dtype, torch.float32)).eps
-            self._trusts_losses = abs(given - own) <= _SAME_LOSS * eps * abs(own)
-        return self._trusts_losses
-
     def _clipped_by(self, gradient_norm: float | None) -> float:
         """Returns what gradients whose norm was this were divided by."""
         gradients = [p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = 0.0 if gradient_norm is None else float(torch.nn.utils.get_total_norm(gradients))
         return gradient_norm / norm if gradient_norm and norm else 1.0
 
-    def _second_moment(self) -> "tuple[list[Tensor], float] | None":
-        """Returns Adam's or RMSprop's average of squared gradients, and how much of it is not its start."""
-        states = [self._optimizer.state.get(p, {}) for p in self._params]
-        average = [state.get("exp_avg_sq", state.get("square_avg")) for state in states]
-        if any(squares is None for squares in average):
+    def _keep(self, _: Any, args: tuple, options: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+        """Keeps the parameters, and has the closure, if there is one, say where it is evaluated."""
+        self.latest = None
+        if not self.wanted:
             return None
-        if "exp_avg_sq" not in states[0]:
-            return average, 1.0
-        return average, 1 - float(self._optimizer.param_groups[0]["betas"][1]) ** float(states[0]["step"])
+        self._params = self._of.params()
+        self._before = [p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._params]
+        self._versions, self._gradients, self._knows_gradient = self._written(), self._written("grad"), True
+        if isinstance(self._optimizer, Along):  # leaves the gradient of where it started
+            return None
+        return tuple(map(self._watched, args)), {name: self._watched(value) for name, value in options.items()}
 
-    def _keep(self, *_: Any) -> None:
-        if self.wanted:
-            self._params = self._of.params()
-            self._before = [p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True) for p in self._params]
+    def _watched(self, argument: Any) -> Any:
+        if not callable(argument):
+            return argument
 
+        def closure(*given: Any, **options: Any) -> Any:
+            self._knows_gradient = self._versions == self._written()
+            loss = argument(*given, **options)
+            self._gradients = self._written("grad")
+            return loss
+
+        return closure
 
     def _end(self, *_: Any) -> None:
-        self._rate = rate(self._optimizer, self._params) if self.wanted else math.nan
+        """Finds out whether an optimiser that isn't known computed in the gradients' memory."""
+        self._passes.step()
+        if self.wanted and not is_known(self._optimizer):
+            self._knows_gradient &= self._gradients == self._written("grad")
+
+    def _written(self, of: str = "params") -> list[int]:
+        """Returns how often each of the parameters was written to, or each of their gradients."""
+        tensors = [p.grad for p in self._params] if of == "grad" else self._params
+        return [-1 if t is None else t._version for t in tensors]
 
 
 class Step:
-    """A step that was taken: its update, the batch it was taken on, and what its gradient was divided by."""
+    """A step that was taken, the batch it was taken on, and the loss before it, if that is known.
+
+    Args:
+        of: The loss on the batch.
+        update: What it added to the parameters.
+        loss: The loss before it.
+        clipped_by: What its gradient was divided by.
+        second_moments: As `second_moments` has them.
+        knows_gradient: Whether the gradient that the parameters have is the one where it started.
+    """
 
     def __init__(
         self,
@@ -98,25 +126,22 @@ class Step:
         update: list[Tensor],
         loss: float | None,
         clipped_by: float,
-        second_moment: tuple[list[Tensor], float] | None,
-        trusts: Callable[[float, Callable[[], float]], bool],
-        learning_rate: float,
+        second_moments: Sequence[tuple[Tensor, float] | None],
+        knows_gradient: bool,
     ):
-        self.learning_rate = learning_rate
-        self._trusts = lambda given: trusts(given, lambda: self.loss_at(0.0))
         self._of, self._params, self._update, self._loss = of, of.params(), update, loss
-        self._clipped_by, self._second_moment = clipped_by, second_moment
+        self._clipped_by, self._second_moments, self._knows_gradient = clipped_by, second_moments, knows_gradient
 
     def taken(self) -> Taken:
-        """Returns it in numbers, for one forward pass; for two where the loss was not given or is random."""
-        gradients = self._gradients()
-        slope = _dot(self._update, gradients)
-        norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (gradients, self._update)]
+        """Returns it in numbers, for one forward pass; for two where the loss before it isn't known."""
+        length, eps = _norm(self._update), torch.finfo(self._update[0].dtype).eps
+        slope = norm = surprise = math.nan
+        if self._knows_gradient:
+            gradients = self._gradients()
+            slope, norm = self._clipped_by * _dot(self._update, gradients), self._clipped_by * _norm(gradients)
+            surprise = self._surprise(gradients)
         before, after = self._losses()
-        norm, length = (float(torch.linalg.vector_norm(norm)) for norm in norms)
-        slope, norm = self._clipped_by * slope, self._clipped_by * norm  # the loss knows nothing of clipping
-        eps = torch.finfo(self._update[0].dtype).eps
-        return Taken(before, after, slope, norm, length, surprise=self._surprise(gradients), eps=eps, learning_rate=self.learning_rate)
+        return Taken(before, after, slope, norm, length, surprise=surprise, eps=eps)
 
     def update_square(self, preconditioner: Tensor | None) -> float:
         """Returns the square of the update in the metric P; parameters that rest have no part in it."""
@@ -127,6 +152,8 @@ class Step:
 
     def curvatures(self, preconditioner: Tensor | None) -> tuple[float, float]:
         """Returns those along the update and along P^-1 g, on its batch where it started."""
+        if not self._knows_gradient:
+            return math.nan, math.nan
         update, gradient = flat(self._update), flat(self._gradients())
         along = gradient if preconditioner is None else gradient / preconditioner
         with self._of.here(moved=-update) as there:
@@ -146,19 +173,29 @@ class Step:
 
     def _losses(self) -> tuple[float, float]:
         """Returns the loss before and after the step, both with the same random numbers and precision."""
-        if self._loss is not None and self._trusts(self._loss):
+        if self._loss is not None:
             return self._loss, self._of.value_as_it_runs()
         return self.loss_at(0.0), self.loss_at(1.0)
 
     def _surprise(self, gradients: list[Tensor]) -> float:
-        if self._second_moment is None:
+        """Returns the sum of g^2/sqrt(v) over that of sqrt(v), v being the average."""
+        sums = list[Tensor]()
+        for g, moment in zip(gradients, self._second_moments, strict=True):
+            if moment is not None:
+                average, share = moment
+                root = (wide(average) / share).sqrt_()
+                total = root.sum()
+                relative = g / root.clamp_min_(torch.finfo(root.dtype).tiny)
+                sums.append(torch.stack([relative.reshape(-1) @ g.reshape(-1), total]))
+        if not sums:
             return math.nan
-        average, share = self._second_moment
-        roots = torch._foreach_sqrt(average)
-        total = float(torch.stack([root.sum() for root in roots]).sum())
-        torch._foreach_clamp_min_(roots, torch.finfo(roots[0].dtype).tiny)
-        return share * _dot(torch._foreach_div(gradients, roots), gradients) / total if total else math.nan
+        above, below = (float(x) for x in torch.stack(sums).sum(0))
+        return above / below if below else math.nan
 
 
 def _dot(a: list[Tensor], b: list[Tensor]) -> float:
     return float(torch.stack([x.reshape(-1) @ y.reshape(-1) for x, y in zip(a, b, strict=True)]).sum())
+
+
+def _norm(tensors: list[Tensor]) -> float:
+    return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors))))
