@@ -149,6 +149,21 @@ def test_critical_sharpness_is_the_curvature_of_a_parabola():
     assert monitor.critical_sharpness() == pytest.approx(8, rel=1 / 16)
 
 
+def test_the_rate_of_a_step_is_the_one_that_the_optimiser_had():
+    model = nn.Linear(1, 1, bias=False).double()
+    x, y = torch.full((4, 1), 2.0).double(), torch.ones(4, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor = Monitor(model, nn.functional.mse_loss, (x, y), optimizer=optimizer, every=1, k=1)
+    monitor.observe(0, batch=(x, y))
+    nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.1
+    row = monitor.observe(1, batch=(x, y))
+    assert (row["directional_sharpness"], row["momentum"], row["direction"]) == pytest.approx((8, 1, 1))
+    assert row["landscape"] == pytest.approx(0.01 * 8 / 2)
+    assert monitor.critical_sharpness() == pytest.approx(8, rel=1 / 16)
+
+
 def test_critical_sharpness_needs_a_step():
     with pytest.raises(ValueError, match="needs a step"):
         Monitor(tanh_network(SMALL), mean_square, tensors(SMALL)).critical_sharpness()

@@ -43,11 +43,11 @@ class Monitor(Watch):
         optimizer: The loop's optimiser, which tells rate and threshold. Without one it is gradient descent, at the rate
             that `observe` is given.
         k: How many directions of largest curvature.
-        every: Measure the curvature every this many steps, from the first that is observed on.
+        every: Measure the curvature every so many steps, starting with the first one observed.
         measure: `"sharpness"`, or `"cheap"` for no curvature: what the steps' own batches tell.
         momentum: Without an optimizer, heavy-ball momentum m, which moves the threshold to $2(1+m)/h$.
         tol: The eigenpairs' residual, relative to the largest |eigenvalue|.
-        budget: The most time to spend measuring, as a share of the loop's own; see `principalflow.Monitor`.
+        budget: The most time to spend on the curvature, as a share of the loop's own; see `principalflow.Monitor`.
         to: Where rows go: a function, a TensorBoard writer, a Weights & Biases run, the path of a run directory, or a
             list of these.
         select: A function of a parameter's name, like `"layers.0.weight"`: the curvature is that of the parameters for
@@ -94,7 +94,7 @@ class Monitor(Watch):
     ):
         record = Record(k=k, tol=tol, on_host=on_host)
         self._of = ModelLoss(model, loss, data, select=select, train_mode=train_mode, products=products)
-        self._is_part = select is not None
+        self._selected = select
         self._whole = ModelLoss(model, loss, data, train_mode=train_mode, products=products) if select else self._of
         self._take = Recording(self._of, record)
         self._momentum = _checks.fraction("momentum", momentum)
@@ -182,7 +182,7 @@ class Monitor(Watch):
         if step is None:
             raise ValueError("critical_sharpness needs a step that was observed with its batch, and is the last one.")
         factor = critical_factor(step.loss_at)
-        return 2 / (factor * self._edge_of(None).learning_rate)
+        return 2 / (factor * step.learning_rate)
 
     def close(self, status: Status = Status.COMPLETED, message: str | None = None) -> None:
         """Leaves model and optimiser alone, and ends what `to` was given a path for, with the summary as message."""

@@ -2,6 +2,7 @@
 
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -28,7 +29,7 @@ def edge(optimizer: torch.optim.Optimizer, params: Sequence[Tensor] | None = Non
     2021 and 2022): 2/h for SGD and RMSprop, 2(1+m)/h with momentum, 2(1+b1)/((1-b1)h) for Adam. Where groups have
     rates, momentum or decay of their own, P takes up the ratios.
 
-    Known are `torch.optim`'s SGD, RMSprop, Adam, AdamW and NAdam, with all their options but `maximize`, DAL and CDAT.
+    Known are `torch.optim`'s SGD, RMSprop, Adam, AdamW, NAdam with all their options but `maximize`, `DAL` and `CDAT`.
     Others, and classes derived from these, have no threshold but a sentence that says so, in `unknown`.
 
     Args:
@@ -91,6 +92,20 @@ def second_moments(optimizer: torch.optim.Optimizer, params: Sequence[Tensor]) -
     return [moment(p) for p in params]
 
 
+def rate(optimizer: torch.optim.Optimizer, params: Sequence[Tensor]) -> float:
+    """Returns the rate of the first of these parameters that moves, which is that of `edge`; NaN where none does."""
+    held = {p: group for group in _groups(optimizer) for p in group["params"]}
+    rates = (float(held[p]["lr"]) for p in params if not _rests(optimizer, p, held.get(p)))
+    return next(filter(None, rates), math.nan)
+
+
+def _rests(optimizer: torch.optim.Optimizer, p: Tensor, options: dict | None) -> bool:
+    """Whether a parameter isn't held, is frozen, or has had no gradient so far: no state, though others have."""
+    own = optimizer.base if isinstance(optimizer, CDAT) else optimizer
+    without_state = not own.state.get(p) and any(own.state.values()) and type(own) not in (torch.optim.SGD, DAL)
+    return options is None or not p.requires_grad or without_state
+
+
 def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Returns the groups; those of CDAT's base at the rates that its updates were multiplied by."""
     if not isinstance(optimizer, CDAT):
@@ -113,12 +128,12 @@ def _edge(optimizer: torch.optim.Optimizer, params: list[Tensor], held: dict[Ten
     name = type(optimizer).__name__
     read = _READERS.get(type(optimizer))
     if read is None:
-        raise UnknownError(f"{name} is not known, so there is no threshold for it")
+        raise UnknownError(f"{name} can't be read")
     if not any(p in held for p in params):
         raise UnknownError(f"{name} holds none of these parameters")
     for p in params:
         if p.is_complex() or hasattr(p, "device_mesh"):
-            raise UnknownError("some parameters are complex or sharded, for which no threshold is known")
+            raise UnknownError("some parameters are complex or sharded")
     dtype = reduce(torch.promote_types, {p.dtype for p in params}, torch.float32)
 
     def flat(values: Tensor) -> Tensor:
@@ -126,9 +141,7 @@ def _edge(optimizer: torch.optim.Optimizer, params: list[Tensor], held: dict[Ten
 
     def group_of(p: Tensor) -> Group:
         options, state = held.get(p), optimizer.state.get(p, {})
-        # Without a gradient so far it has no state, though others have.
-        has_rested = not state and any(optimizer.state.values()) and read not in (_sgd, _dal)
-        if options is None or not p.requires_grad or has_rested:
+        if options is None or _rests(optimizer, p, options):
             return Group(size=p.numel(), optimizer=name.lower(), part=Part(learning_rate=0.0))
         if options.get("maximize"):
             raise UnknownError(f"{name} maximises: it moves along the gradient, so no step size is stable")
@@ -144,14 +157,13 @@ Reader = Callable[[Tensor, dict[str, Any], dict[str, Any], Callable[[Tensor], Te
 
 def _sgd(p: Tensor, options: dict, state: dict, flat: Callable) -> Group:
     m, dampening, nesterov = float(options["momentum"]), float(options["dampening"]), bool(options["nesterov"])
-    momentum = Filter.heavy_ball(m, dampening=dampening, nesterov=nesterov) if m else Filter()
+    momentum = Filter.heavy_ball(m, dampening=dampening, nesterov=nesterov)
     part = Part(learning_rate=float(options["lr"]), filter=momentum)
     return Group(size=p.numel(), optimizer="sgd", part=part, decay=float(options["weight_decay"]))
 
 
 def _rmsprop(p: Tensor, options: dict, state: dict, flat: Callable) -> Group:
-    m = float(options["momentum"])
-    part = Part(learning_rate=float(options["lr"]), filter=Filter.heavy_ball(m) if m else Filter())
+    part = Part(learning_rate=float(options["lr"]), filter=Filter.heavy_ball(float(options["momentum"])))
     decay = float(options["weight_decay"])
     if not state:
         return Group(size=p.numel(), optimizer="rmsprop", part=part, decay=decay, starting=True)
@@ -206,11 +218,10 @@ def _adam_average(state: dict, options: dict) -> tuple[Tensor, float]:
 
 def _dal(p: Tensor, options: dict, state: dict, flat: Callable) -> Group:
     if options["per_parameter"] and options["adapt"]:
-        raise UnknownError("DAL with a rate for each parameter is not known, so there is no threshold for it")
-    m = float(options["momentum"])
+        raise UnknownError("DAL with a rate for each parameter can't be read")
     part = Part(
         learning_rate=float(options["lr"]),
-        filter=Filter.heavy_ball(m) if m else Filter(),
+        filter=Filter.heavy_ball(float(options["momentum"])),
         weight_decay=float(options["weight_decay"]),
     )
     return Group(size=p.numel(), optimizer="dal", part=part, starting=options["adapt"] and not options["count"])

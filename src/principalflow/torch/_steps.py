@@ -13,7 +13,7 @@ from principalflow.monitor import Taken
 from principalflow.torch._along import Along
 from principalflow.torch._graph import flat
 from principalflow.torch._model import ModelLoss
-from principalflow.torch._optimizers import is_known, second_moments
+from principalflow.torch._optimizers import is_known, rate, second_moments
 from principalflow.torch._passes import Passes
 from principalflow.torch._stand_in import wide
 
@@ -30,6 +30,7 @@ class Steps:
         self._of, self._optimizer, self._params = of, optimizer, list[Tensor]()
         self._passes = Passes(of)
         self._before: list[Tensor] | None = None
+        self._rate = math.nan
         self._versions, self._gradients, self._knows_gradient = list[int](), list[int](), True
         self._hooks = [optimizer.register_step_pre_hook(self._keep), optimizer.register_step_post_hook(self._end)]
 
@@ -56,7 +57,8 @@ class Steps:
         of, clipped_by = self._of.over(batch, self._passes.states), self._clipped_by(gradient_norm)
         is_known = of.random_of_each and self._passes.loss_is_known and of.runs_as_it_is
         moments = second_moments(self._optimizer, self._params)
-        self.latest = Step(of, update, loss if is_known else None, clipped_by, moments, self._knows_gradient)
+        known = loss if is_known else None
+        self.latest = Step(of, update, known, clipped_by, moments, self._knows_gradient, self._rate)
         return self.latest
 
     def _update(self) -> list[Tensor] | None:
@@ -97,8 +99,9 @@ class Steps:
         return closure
 
     def _end(self, *_: Any) -> None:
-        """Finds out whether an optimiser that isn't known computed in the gradients' memory."""
+        """Has the rate of the step, and whether an optimiser that isn't known computed in the gradients' memory."""
         self._passes.step()
+        self._rate = rate(self._optimizer, self._params) if self.wanted else math.nan
         if self.wanted and not is_known(self._optimizer):
             self._knows_gradient &= self._gradients == self._written("grad")
 
@@ -118,6 +121,7 @@ class Step:
         clipped_by: What its gradient was divided by.
         second_moments: As `second_moments` has them.
         knows_gradient: Whether the gradient that the parameters have is the one where it started.
+        learning_rate: Of the step.
     """
 
     def __init__(
@@ -128,7 +132,9 @@ class Step:
         clipped_by: float,
         second_moments: Sequence[tuple[Tensor, float] | None],
         knows_gradient: bool,
+        learning_rate: float,
     ):
+        self.learning_rate = learning_rate
         self._of, self._params, self._update, self._loss = of, of.params(), update, loss
         self._clipped_by, self._second_moments, self._knows_gradient = clipped_by, second_moments, knows_gradient
 
@@ -141,7 +147,7 @@ class Step:
             slope, norm = self._clipped_by * _dot(self._update, gradients), self._clipped_by * _norm(gradients)
             surprise = self._surprise(gradients)
         before, after = self._losses()
-        return Taken(before, after, slope, norm, length, surprise=surprise, eps=eps)
+        return Taken(before, after, slope, norm, length, surprise=surprise, eps=eps, learning_rate=self.learning_rate)
 
     def update_square(self, preconditioner: Tensor | None) -> float:
         """Returns the square of the update in the metric P; parameters that rest have no part in it."""
