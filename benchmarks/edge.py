@@ -46,9 +46,14 @@ def rows(seed: int, rtol: float) -> list[dict[str, Any]]:
     length = jnp.sum(jnp.linalg.norm(jnp.diff(centres, axis=0), axis=1))
     found = []
     for name, flow in flows().items():
-        solution = pf.integrate(flow, objective, start, STEPS * H, rtol=rtol, atol=rtol / 1000, max_steps=100_000)
-        three = pf.descend(objective, solution.theta, H, 2).thetas
-        centre = (three[0] + 2 * three[1] + three[2]) / 4
+        way = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
+        if isinstance(flow, pf.flows.Central):
+            way = dict(solver="euler", step=H / 4)
+        solution = pf.integrate(flow, objective, start, STEPS * H, **way)
+        centre = solution.theta
+        if not isinstance(flow, pf.flows.Central):  # whose path is that of centres
+            three = pf.descend(objective, centre, H, 2).thetas
+            centre = (three[0] + 2 * three[1] + three[2]) / 4
         distance = float(jnp.linalg.norm(centre - centres[-1]) / length)
         cost = solution.cost / STEPS
         found.append(dict(flow=name, rtol=rtol, distance=distance, gradients_a_step=cost, status=solution.status))
@@ -58,7 +63,7 @@ def rows(seed: int, rtol: float) -> list[dict[str, Any]]:
 def flows() -> dict[str, pf.flows.Flow]:
     two = {f"two-step, order {n}": pf.flows.TwoStep(H, order=n) for n in range(4)}
     pair = {f"pair {orders}": pf.flows.Pair(H, orders=orders) for orders in ((1, 1), (2, 2))}
-    return {"NGF": pf.flows.NegativeGradient(), **two, **pair}
+    return {"NGF": pf.flows.NegativeGradient(), **two, **pair, "central, k = 3": pf.flows.Central(H, k=3)}
 
 
 def problem(seed: int) -> pf.Objective:

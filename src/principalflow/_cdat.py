@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, PyTree
 
 from principalflow import _along, _checks, _updates
 from principalflow._curvature import Curvature, Measure, checked_curvature, checked_measure
+
+# An update whose cosine to the gradient is above this doesn't do so by its weight decay alone.
+_UPHILL = 0.1
 
 
 class CDATState(NamedTuple):
@@ -48,6 +52,9 @@ def cdat(
 ) -> optax.GradientTransformationExtraArgs:
     r"""Returns an optimiser that multiplies another one's updates by a rate from the curvature along them.
 
+    The base must be a whole optimiser, whose updates point down the slope: `optax.adam(1.0)`, not
+    `optax.scale_by_adam()`, whose sign `optax.scale(-1)` has to turn.
+
     A step is $\theta \leftarrow \theta + h u$ with u the base's update and
 
     $$h = \text{scale} \cdot \frac{\max(-g \cdot u, 0)}{|u^T H u|}$$
@@ -59,7 +66,7 @@ def cdat(
     is never below; for $u = -g$ and a scale of 2 that is DAL's $2/\|H \hat g\|$. `docs/dal.md` derives it.
 
     The rate multiplies all of u, so the base's own should be 1. Weight decay that the base has, as `optax.adamw`, is in
-    u too: measured with it, and multiplied by h. Clipping belongs into the base, `optax.chain(clip, optax.adam(1.0))`:
+    u too: measured with it, and multiplied by h. Clipping belongs in the base, `optax.chain(clip, optax.adam(1.0))`:
     before `cdat` it would make g, and so the rate, smaller.
 
     `update` takes these keyword arguments, the first or the second at least, and gives the base all that it is given:
@@ -72,7 +79,8 @@ def cdat(
 
     Args:
         base: The optimiser to scale, of rate 1; by default `optax.adam(1.0)`.
-        scale: 2 is on the edge, and less is safer.
+        scale: 2 is on the edge, and less is safer. On mini-batches none suits Adam: of our runs some diverged
+            at 2 and at 1, and none with `optax.rmsprop(1.0)` as the base, best with `measure="drift"` (`docs/dal.md`).
         power: p, for $h = \text{scale}/c^p$ with c the denominator over the numerator, as DAL-p.
         max_learning_rate: The cap on the rate. With 1 no parameter of Adam's moves by more than about 1 in a step; for
             `optax.sgd(1.0)` 5 is DAL's.
@@ -89,7 +97,8 @@ def cdat(
         down the slope the rate is 0, and the base goes on.
 
     Raises:
-        ValueError: For an option out of its range, here; for missing or unfit arguments, in `update`.
+        ValueError: For an option out of its range, here; for a base that climbs, in `init`, unless it is compiled; for
+            missing or unfit arguments, in `update`.
 
     Example:
         >>> import jax, jax.numpy as jnp, optax, principalflow as pf
@@ -118,6 +127,7 @@ def cdat(
 
     def init(params: PyTree) -> CDATState:
         _along.check_parameters(params, curvature)
+        _refuse_climbing(proposing, params)
         # An array of its own each, so that the state can be donated.
         slope, bend, rate, length = (jnp.zeros((), _updates.wide(params)) for _ in range(4))
         counts = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
@@ -168,6 +178,22 @@ def cdat(
         return _along.counted(steps, after, state, numbers=(rate, slope, bend), skip=skip_nonfinite)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _refuse_climbing(base: optax.GradientTransformationExtraArgs, params: PyTree) -> None:
+    """Raises if the base's first update clearly points up the slope, by a trial; loops compile all that follows."""
+    params = jax.tree.map(jnp.asarray, params)
+    gradient = jax.tree.map(lambda w: jnp.cos(jnp.arange(w.size)).reshape(w.shape).astype(w.dtype), params)
+    try:
+        update, _ = base.update(gradient, base.init(params), params)
+    except Exception:
+        return  # it needs more than a gradient, and isn't tried
+    rise, most = _updates.dot(gradient, update), _updates.norm(gradient) * _updates.norm(update)
+    if not isinstance(rise, Tracer) and rise > _UPHILL * most:
+        raise ValueError(
+            "base must point down the slope, but its first update points up: is it one of optax's scale_by_..., "
+            "which optax.chain(..., optax.scale(-1)) turns round?"
+        )
 
 
 def _averaged(new: tuple, old: tuple, weight: ArrayLike) -> tuple[Array, Array, Array]:

@@ -222,6 +222,12 @@ DYNAMICS = [
         dict(PLACE, tx=(optax.adam, *NOTHINGS), period=NUMBERS, order=NUMBERS),
     ),
     Call(
+        "flows.Central",
+        _followed(pf.flows.Central),
+        dict(h=0.1, k=2, substep=0.5, objective=CUBIC, theta=THETA),
+        dict(PLACE, h=NUMBERS, k=NUMBERS, substep=NUMBERS),
+    ),
+    Call(
         "flows.Pair",
         _followed(pf.flows.Pair),
         dict(h=0.1, orders=(1, 2), begin="iterates", k=2, objective=CUBIC, theta=THETA),

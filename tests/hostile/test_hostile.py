@@ -23,7 +23,7 @@ _RETURNED = """
     landscape.Plane spectrum.Applied spectrum.Density spectrum.Eigenpairs spectrum.Trace stability.CriticalPoint
     stability.LossChange stability.Stability stability.Measured runs.Kept training.Restored flows.Field flows.Solution
     spectrum.Trail Status stability.BatchSharpness stability.BatchThresholds
-    optimizers.Edge optimizers.Filter optimizers.Part flows.OptaxState flows.PairState
+    optimizers.Edge optimizers.Filter optimizers.Part flows.CentralState flows.OptaxState flows.PairState
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """

@@ -1,5 +1,6 @@
 """Continuous-time models of gradient descent, and their integration."""
 
+from principalflow.flows._central import Central, CentralState
 from principalflow.flows._compare import compare
 from principalflow.flows._flipped import FlippedDirection
 from principalflow.flows._flow import (
@@ -29,6 +30,8 @@ __all__ = [
     "IGR",
     "PRODUCT_COST",
     "BackwardError",
+    "Central",
+    "CentralState",
     "Field",
     "FlippedDirection",
     "Flow",

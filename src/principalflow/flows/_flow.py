@@ -37,10 +37,10 @@ class Field(NamedTuple):
     error: Float[Array, ""]
     converged: Bool[Array, ""]
     gradients: int = 1
-    contractions: int = 0
+    contractions: Any = 0
 
     @classmethod
-    def exact(cls, vector: PyTree, products: int = 0, contractions: int = 0) -> "Field":
+    def exact(cls, vector: PyTree, products: Any = 0, contractions: Any = 0) -> "Field":
         """Returns a field that is exact to rounding, where it is finite."""
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(vector)]))
         return cls(vector, products, jnp.where(finite, 0.0, jnp.inf), finite, contractions=contractions)

@@ -6,6 +6,7 @@
 import copy
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch import Tensor
 from principalflow import _checks
 from principalflow._curvature import Curvature, Measure, checked_curvature, checked_measure
 from principalflow.torch._along import Along, Measured, dot, norm, nothing, number
+
+# How far up the slope an update points that is no accident: the cosine of its angle to the gradient.
+_UPHILL = 0.1
 
 
 class CDAT(Along):
@@ -35,7 +39,8 @@ class CDAT(Along):
 
     Args:
         base: The optimiser to scale, with the parameters: `torch.optim.AdamW(model.parameters(), lr=1.0)`.
-        scale: 2 is on the edge, and less is safer.
+        scale: 2 is on the edge, and less is safer. On mini-batches none suits Adam: of our runs some diverged
+            at 2 and at 1, and none with RMSprop as the base, best with `measure="drift"` (`docs/dal.md`).
         power: p, for $h = \text{scale}/c^p$ with c the denominator over the numerator, as DAL-p.
         max_learning_rate: The cap on the rate; 1 suits Adam, 5 is DAL's and suits SGD.
         measure: `"directional"` for $|u^T H u|$; `"drift"` for $\|H u\| \|u\|$, DAL's norm, with smaller and safer
@@ -182,6 +187,12 @@ class CDAT(Along):
         """Returns slope, curvature and length."""
         shared = self.param_groups[0]
         fall = -dot((p.grad, d) for p, d in direction.items() if p.grad is not None)
+        if shared["count"] == 0 and fall < -_UPHILL * norm(p.grad for p in direction if p.grad is not None):
+            warnings.warn(
+                "the base's first update points up the slope, so that the rate is 0: a base must minimise "
+                "(maximize=False), and its weight decay be small beside the gradient.",
+                stacklevel=4,
+            )
         slope = max(fall, 0.0) / (length or 1.0)
         if shared["measure"] == "directional":
             curvature = abs(dot((direction[p], Hd) for p, Hd in product.items()))
