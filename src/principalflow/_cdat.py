@@ -182,12 +182,12 @@ def cdat(
 
 def _refuse_climbing(base: optax.GradientTransformationExtraArgs, params: PyTree) -> None:
     """Raises if the base's first update clearly points up the slope, by a trial; loops compile all that follows."""
-    params = jax.tree.map(jnp.asarray, params)
-    gradient = jax.tree.map(lambda w: jnp.cos(jnp.arange(w.size)).reshape(w.shape).astype(w.dtype), params)
     try:
+        params = jax.tree.map(jnp.asarray, params)
+        gradient = jax.tree.map(lambda w: jnp.cos(jnp.arange(w.size)).reshape(w.shape).astype(w.dtype), params)
         update, _ = base.update(gradient, base.init(params), params)
     except Exception:
-        return  # it needs more than a gradient, and isn't tried
+        return  # parameters are shapes alone, or it needs more than a gradient
     rise, most = _updates.dot(gradient, update), _updates.norm(gradient) * _updates.norm(update)
     if not isinstance(rise, Tracer) and rise > _UPHILL * most:
         raise ValueError(
