@@ -43,6 +43,15 @@ def test_a_real_writer_takes_rows(tmp_path):
     assert list(tmp_path.iterdir())
 
 
+def test_a_run_directory_that_was_reopened_goes_on(tmp_path):
+    watch_bowl([0.1, 0.2], to=tmp_path / "run").close()
+    with watch_bowl([0.3], to=pf.runs.reopen(tmp_path / "run")):
+        pass
+    loaded = pf.runs.load(tmp_path / "run")
+    assert loaded["learning_rate"].tolist() == [0.1, 0.2, 0.3]
+    assert loaded.attrs["status"] == "completed"
+
+
 class Run:
     """As much of a Weights & Biases run as a monitor sees: it drops what is logged at a step before its own."""
 

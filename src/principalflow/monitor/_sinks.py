@@ -21,8 +21,8 @@ def sink(to: Any, config: dict[str, Any]) -> Sink:
     """Returns the sink for what a user gives as `to`; None is nowhere, and a list of several goes to each."""
     if isinstance(to, list | tuple):
         return _all([sink(each, config) for each in to])
-    if isinstance(to, str | os.PathLike):
-        run = runs.create(_checks.path("to", to), config)
+    if isinstance(to, str | os.PathLike | runs.Run):
+        run = to if isinstance(to, runs.Run) else runs.create(_checks.path("to", to), config)
         return Sink(lambda row: run.append(in_words(row)), run.close)
     # A writer and a run of W&B are the user's and stay open.
     if hasattr(to, "add_scalar"):
@@ -33,7 +33,7 @@ def sink(to: Any, config: dict[str, Any]) -> Sink:
         return Sink(to or (lambda row: None))
     raise ValueError(
         "to must be a function of a row, a TensorBoard writer with add_scalar, a Weights & Biases run, the path of a "
-        f"run directory, or a list of these, got a {type(to).__name__}."
+        f"run directory, one that runs.reopen returned, or a list of these, got a {type(to).__name__}."
     )
 
 
