@@ -46,7 +46,7 @@ def rows(seed: int, rtol: float) -> list[dict[str, Any]]:
     length = jnp.sum(jnp.linalg.norm(jnp.diff(centres, axis=0), axis=1))
     found = []
     for name, flow in flows().items():
-        way = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
+        way: Any = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
         if isinstance(flow, pf.flows.Central):
             way = dict(solver="euler", step=H / 4)
         solution = pf.integrate(flow, objective, start, STEPS * H, **way)
