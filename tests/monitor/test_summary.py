@@ -23,6 +23,10 @@ def test_the_summary_tells_the_run():
     )
 
 
+def test_a_rise_predicted_by_the_only_measurement_is_told():
+    assert "The next step was predicted to raise the loss, and would have. A step" in watch_bowl([0.6]).summary()
+
+
 def test_the_summary_has_no_sentences_about_nothing():
     quiet = watch_bowl([0.1]).summary()
     assert "raise the loss" not in quiet

@@ -136,6 +136,12 @@ def test_groups_that_differ_in_their_rates_alone_have_the_regimes_of_one():
     assert [edge.regime(c) for c in (5, 15, 25)] == ["real stable", "complex stable", "unstable"]
 
 
+@pytest.mark.parametrize(("decay", "regime"), [(0.01, "real stable"), (1.0, "stable")])
+def test_a_little_weight_decay_on_some_leaves_regimes_as_they_are(decay, regime):
+    decayed = Group(size=1, optimizer="sgd", part=Part(learning_rate=0.1, weight_decay=decay))
+    assert combined([group(), decayed], np.full).regime(5) == regime
+
+
 def test_that_several_groups_share_a_metric_is_said():
     edge = combined(TWO_MOMENTA, np.full)
     assert edge.why == ", the threshold of the first group, in a metric common to all groups,"

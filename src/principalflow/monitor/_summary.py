@@ -66,8 +66,9 @@ def _predictions(known: Sequence[Row], edge: Edge | None) -> str:
     if not predicted:
         return ""
     rose = sum(row["loss_change"] > 0 for row in predicted)
-    several = f"{len(known)} measurements" if len(known) > 1 else "the measurement"
-    told = f"The next step was predicted to raise the loss at {len(predicted)} of {several}"
+    if len(known) == 1:
+        return f"The next step was predicted to raise the loss{', and would have' if rose else ', but would not have'}."
+    told = f"The next step was predicted to raise the loss at {len(predicted)} of {len(known)} measurements"
     return f"{told}; at {rose} of those it would have."
 
 
