@@ -302,6 +302,12 @@ def test_a_first_gradient_of_zero_leaves_the_surprise_right():
     assert row["surprise"] == pytest.approx(np.sum(g**2 / np.sqrt(v)) / np.sum(np.sqrt(v)), rel=1e-5)
 
 
+def test_within_jit_observe_says_to_call_it_outside():
+    monitor = Monitor(BOWL, k=1)
+    with pytest.raises(ValueError, match=r"outside of jax\.jit"):
+        jax.jit(lambda theta: monitor.observe(0, theta, 0.1))(jnp.ones(2))
+
+
 def test_a_monitor_with_an_optimiser_needs_its_state():
     with pytest.raises(ValueError, match="state must be given to observe"):
         Monitor(NETWORK, optimizer=optax.sgd(0.1)).observe(0, PARAMS)

@@ -25,6 +25,27 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("options", "threshold"),
+    [
+        ({}, 20.0),
+        (dict(momentum=0.9), 38.0),
+        (dict(momentum=0.9, nesterov=True), 38 / 2.8),
+        (dict(beta1=0.9), 380.0),
+        (dict(beta1=0.9, weight_decay=1.0), 19 * 1.9 / 0.1),
+    ],
+)
+def test_an_edge_of_ones_own_is_made_from_the_rate_and_the_momentum(options, threshold):
+    edge = Edge.of("mine", 0.1, **options, preconditioner=np.ones(2))
+    assert edge.threshold == pytest.approx(threshold)
+    assert edge.why.startswith(", mine's threshold")
+
+
+def test_an_edge_has_one_kind_of_momentum():
+    with pytest.raises(ValueError, match="momentum or beta1 must be 0"):
+        Edge.of("mine", 0.1, momentum=0.9, beta1=0.9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(b=decays, h=rates, hw=shares_of_two, share=st.floats(0.001, 0.999))
 def test_the_largest_multiplier_passes_one_at_the_threshold_and_not_before(kind, b, h, hw, share):

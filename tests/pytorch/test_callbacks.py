@@ -338,6 +338,13 @@ def test_hugging_faces_log_has_the_latest_of_the_monitor(tmp_path):
 
 
 @of_a_trainer
+def test_hugging_faces_log_says_when_the_curvature_was_measured_and_leaves_out_an_edge_that_means_nothing(tmp_path):
+    history = train(tmp_path, own(), adamw).state.log_history[:4]
+    assert [entry.get("principalflow/measured_at") for entry in history] == [1, None, 3, None]
+    assert not any("principalflow/edge" in entry for entry in history)
+
+
+@of_a_trainer
 def test_without_the_trainer_the_curvature_alone_is_measured(tmp_path):
     monitor = own()
     trainer = train(tmp_path, monitor, listens=False)

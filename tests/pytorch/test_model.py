@@ -349,6 +349,8 @@ TWO = torch.ones(3, 3).double(), torch.ones(3, 2).double()
         (dict(loss=lambda outputs: 0), "loss must be a function of outputs and targets"),
         (dict(loss=None, data=None), "loss must be a function of model where there are no data, got None"),
         (dict(data=None), "loss must be a function of model"),
+        (dict(data=tuple(part.numpy() for part in TWO)), "data must hold tensors, got arrays of NumPy"),
+        (dict(data={"x": TWO[0].numpy()}), "data must hold tensors, got arrays of NumPy"),
         (dict(data=3), "data must be a batch, or batches that can be iterated again, got a int"),
         (dict(data=iter([TWO])), "data must be a batch, or batches that can be iterated again"),
         (dict(data=(*TWO, *TWO)), r"data must be \(inputs, targets\), a mapping .* got 4 entries"),

@@ -81,6 +81,11 @@ class Changes:
         self.states: dict[str, bool] = {}
         self._tol = tol
 
+def is_settling(step: int, edge: Edge) -> bool:
+    """Whether an optimiser's metric is that of so few gradients that it changes as fast as the parameters."""
+    return edge.second_moment is not None and step < _EARLY
+
+
     def events(self, row: Row, failure: str, edge: Edge | None) -> list[Event]:
         """Returns what is new in a row.
 
@@ -127,7 +132,7 @@ class Changes:
         return [Event("inexact", row["step"], error, 0.0, sentence)]
 
     def _crossing(self, row: Row, edge: Edge) -> list[Event]:
-        if edge.unknown or (edge.second_moment is not None and row["step"] < _EARLY):
+        if edge.unknown or is_settling(row["step"], edge):
             return []
         step, sharpness, limit = row["step"], row["eigenvalue_0"], row["threshold"]
         known, above = "above" in self.states, sharpness > limit

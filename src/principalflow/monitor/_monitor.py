@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 from principalflow import _checks
@@ -139,10 +140,12 @@ class Monitor(Watch):
             The row, or None where nothing was measured.
 
         Raises:
-            ValueError: For a step or rate below 0, parameters unlike the objective's (the message has the path), no
-                rate and nothing to read it off, a rate other than the optimiser's, or no state where the monitor has an
-                optimizer.
+            ValueError: Within `jax.jit`; for a step or rate below 0, parameters unlike the objective's (the message has
+                the path), no rate and nothing to read it off, a rate other than the optimiser's, or no state where the
+                monitor has an optimizer.
         """
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((params, updates, loss))):
+            raise ValueError("observe must be called outside of jax.jit, with what the compiled step returns.")
         due, before = self._is_due(step), self._next
         self._next = step, learning_rate if edge is None else edge.learning_rate
         if not due and updates is None:

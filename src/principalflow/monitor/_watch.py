@@ -10,7 +10,7 @@ import pandas
 
 from principalflow import _checks
 from principalflow.monitor._diagnosis import Diagnosis
-from principalflow.monitor._events import Changes, Event
+from principalflow.monitor._events import Changes, Event, is_settling
 from principalflow.monitor._schedule import Schedule
 from principalflow.monitor._sinks import sink
 from principalflow.monitor._summary import summary
@@ -110,6 +110,11 @@ class Watch:
         trail = {name: array for name, array in state.items() if name.startswith(_TRAIL)}
         self._take.restore({name.removeprefix(_TRAIL): array for name, array in trail.items()})
         self._changes.states = {name: bool(on) for name, on in state.items() if np.ndim(on) == 0}
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether `edge` says nothing yet, as in the first steps of Adam and its relatives."""
+        return bool(self.rows) and self._edge is not None and is_settling(self.rows[-1]["step"], self._edge)
 
     @property
     def overhead(self) -> float:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from principalflow import _checks
+
 Regime = Literal["real stable", "complex stable", "stable", "unstable", "unknown"]
 
 # Where momentum is asked whether it escapes by a flip of the sign.
@@ -185,6 +187,50 @@ class Edge:
     unknown: str = ""
     starting: bool = False
 
+    clips: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        optimizer: str,
+        learning_rate: float,
+        *,
+        momentum: float = 0.0,
+        beta1: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        preconditioner: Any = None,
+    ) -> "Edge":
+        r"""Returns that of an optimiser of your own: $\theta \leftarrow (1 - hw)\,\theta - h P^{-1} v$.
+
+        Args:
+            optimizer: Its name.
+            learning_rate: h.
+            momentum: m, for heavy ball, $v \leftarrow m v + g$.
+            beta1: $b_1$, for an average as Adam's, $v \leftarrow b_1 v + (1 - b_1) g$.
+            nesterov: Whether either is Nesterov's.
+            weight_decay: w, decoupled from the gradient.
+            preconditioner: P, a flat vector as the flat parameters, at the step to come; None for the identity.
+
+        Raises:
+            ValueError: For a momentum beside a beta1, or numbers out of their range.
+
+        Example:
+            >>> import principalflow as pf
+            >>> edge = pf.optimizers.Edge.of("mine", 0.1, beta1=0.9)
+            >>> print(f"{edge.threshold:.4g}, {edge.formula}{edge.why}")
+            380, 2(1+b1)/((1-b1)h), mine's threshold with b1 = 0.9,
+        """
+        h, m = _checks.rate("learning_rate", learning_rate), _checks.fraction("momentum", momentum)
+        b1, w = _checks.fraction("beta1", beta1), _checks.non_negative("weight_decay", weight_decay)
+        if m and b1:
+            raise ValueError(f"momentum or beta1 must be 0: they are two kinds of one thing; got {m:g} and {b1:g}.")
+        passed = Filter.average(b1, nesterov=nesterov) if b1 else Filter.heavy_ball(m, nesterov=nesterov)
+        passed = passed if b1 or m else Filter()
+        words = [*passed.words, *([f"weight decay w = {w:g}"] if w else [])]
+        why = f", {optimizer}'s threshold{' with ' * bool(words)}{' and '.join(words)},"
+        part = Part(learning_rate=h, filter=passed, weight_decay=w)
+        return cls(optimizer=optimizer, part=part, why=why, preconditioner=preconditioner)
     @classmethod
     def of_descent(cls, learning_rate: float, *, momentum: float = 0.0) -> "Edge":
         """Returns that of gradient descent, or of heavy ball (Cohen et al. 2021)."""

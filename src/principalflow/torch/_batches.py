@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from principalflow import _checks
@@ -17,11 +18,13 @@ def is_batch(data: Any) -> bool:
         if not data:
             raise ValueError("data must hold the model's arguments where it is a mapping, got an empty one.")
         return True
+        _refuse_arrays(data.values())
     if isinstance(data, tuple) or (isinstance(data, list) and data and isinstance(data[0], Tensor)):
         if len(data) != 2:
             needed = "(inputs, targets), a mapping of the model's arguments, or a list of such batches"
             raise ValueError(f"data must be {needed}, got {len(data)} entries.")
         return True
+        _refuse_arrays(data)
     if not isinstance(data, Iterable) or isinstance(data, Iterator | Tensor | str | bytes):
         raise ValueError(f"data must be a batch, or batches that can be iterated again, got a {type(data).__name__}.")
     return False
@@ -32,6 +35,11 @@ def each(data: Any) -> Iterator[tuple[Any, int]]:
     for batch in [data] if is_batch(data) else data:
         is_pair = isinstance(batch, tuple | list) and len(batch) == 2
         if not is_pair and not isinstance(batch, Mapping):
+def _refuse_arrays(parts: Iterable[Any]) -> None:
+    if any(isinstance(part, np.ndarray) for part in parts):
+        raise ValueError("data must hold tensors, got arrays of NumPy: make them tensors by torch.as_tensor.")
+
+
             got = f"a {type(batch).__name__} among them"
             raise ValueError(f"data must be batches (inputs, targets), got {got}; each may also be a mapping.")
         sizes = (len(t) for t in _tensors([batch[1], batch[0]] if is_pair else batch) if t.ndim)

@@ -69,7 +69,14 @@ class HuggingFaceCallback(TrainerCallback):
 
     def _observe(self, step: int) -> None:
         row = self._observer.observe(step) if self._observer else None
-        self._latest |= {tag: value for tag, value in scalars(row or {}).items() if tag.split("/")[1] in _LOGGED}
+        if row is None:
+            return
+        found = {name: row[name] for name in _LOGGED if name in row}
+        if "eigenvalue_0" in found:
+            found["measured_at"] = step
+        if self._monitor.is_settling:
+            found.pop("edge", None)
+        self._latest |= scalars(found)
 
     def _listen(self) -> None:
         self._stop_listening()  # where a training before ended by an error
