@@ -155,7 +155,7 @@ def _mark(panels: dict[str, "Axes"], table: Any, watch: Watch | None) -> None:
         spikes = [(step, "spike") for step, events in reported if "spike" in str(events)]
         crossings = []
     else:
-        spikes = [(event.step, f"spike: {event.cause}") for event in watch.events if event.kind == "spike"]
+        spikes = [(event.step, f"{event.kind}: {event.cause}") for event in watch.events if event.cause]
         crossings = [event.step for event in watch.events if event.kind == "above"]
     for title, ax in panels.items():
         for i, step in enumerate(crossings):
