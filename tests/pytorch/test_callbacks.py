@@ -152,6 +152,13 @@ def test_only_the_first_process_measures(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_loss_of_training_step_that_is_not_the_monitors_is_told_once():
+    monitor = Monitor(network := Network(), lambda outputs, y: 2 * loss_of(outputs, y), DATA, every=2)
+    with pytest.warns(UserWarning, match="loss of training_step isn't the monitor's") as told:
+        Trainer(monitor.callback()).fit(network, BATCHES)
+    assert len(told) == 1
+
+
 def test_a_trainer_that_fails_closes_the_monitor_and_has_its_summary(tmp_path, capsys):
     monitor = watched(to=tmp_path)
     trainer = Trainer(monitor.callback(), optimizers=[sgd(monitor._of.model)])

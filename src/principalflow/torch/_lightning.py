@@ -2,6 +2,7 @@
 
 # pyright: reportMissingImports=false
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from principalflow.torch._callbacks import Observer
 
 if TYPE_CHECKING:
     from principalflow.torch._monitor import Monitor
+
+# The first steps whose losses are compared with the monitor's own.
+_COMPARED = 3
 
 
 class LightningCallback:
@@ -25,7 +29,7 @@ class LightningCallback:
     def __init__(self, monitor: "Monitor", steps: bool):
         self._monitor, self._steps = monitor, steps
         self._observer: Observer | None = None  # in the first process, while it trains
-        self._step = 0
+        self._step, self._to_compare = 0, _COMPARED
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Watches the trainer's first optimiser, from where training starts."""
@@ -51,6 +55,7 @@ class LightningCallback:
             self._observer.add(batch, outputs["loss"])
         if trainer.global_step != self._step:
             self._observe(trainer)
+            self._compare()
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Closes the monitor and prints its summary."""
@@ -74,6 +79,18 @@ class LightningCallback:
         if row:
             for logger in trainer.loggers:
                 logger.log_metrics(scalars(row), step=self._step)
+
+    def _compare(self) -> None:
+        """Warns once where `training_step` computes another loss, on the first steps: more would take a pass each."""
+        if self._to_compare and (difference := self._monitor.check_loss()):
+            warnings.warn(
+                f"the loss of training_step isn't the monitor's on the same batch ({difference}), so that what steps "
+                "did is told wrongly: give the monitor the same loss, and change batches before training_step, or take "
+                "callback(steps=False).",
+                stacklevel=2,
+            )
+            self._to_compare = 0
+        self._to_compare = max(self._to_compare - 1, 0)
 
     def _end(self, error: BaseException | None = None) -> None:
         if self._observer is not None:

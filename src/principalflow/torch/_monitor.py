@@ -219,6 +219,11 @@ class Monitor(Watch):
 
         return HuggingFaceCallback(self, trainer, _checks.flag("steps", steps))
 
+    def check_loss(self) -> str:
+        """Returns how the last step's loss differs from the monitor's on the same batch, if it clearly does."""
+        step = None if self._steps is None else self._steps.latest
+        return "" if step is None else step.check_loss()
+
     def _last_step(self, batch: Any, loss: Any, gradient_norm: Any) -> Step | None:
         if batch is None:
             if self._steps is not None:

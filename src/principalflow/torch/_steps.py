@@ -17,6 +17,9 @@ from principalflow.torch._optimizers import is_known, rate, second_moments
 from principalflow.torch._passes import Passes
 from principalflow.torch._stand_in import wide
 
+# Losses of one batch that differ by more than this share aren't those of the same parameters, samples and function.
+_SAME_LOSS = 1e-2
+
 
 class Steps:
     """Has the update of an optimiser's last step, and nothing else of its size.
@@ -137,6 +140,12 @@ class Step:
         self.learning_rate = learning_rate
         self._of, self._params, self._update, self._loss = of, of.params(), update, loss
         self._clipped_by, self._second_moments, self._knows_gradient = clipped_by, second_moments, knows_gradient
+
+    def check_loss(self) -> str:
+        """Returns how the loss that was given differs from that on the batch, if it clearly does; for a pass."""
+        own = math.nan if self._loss is None else self.loss_at(0.0)
+        differs = self._loss is not None and abs(own - self._loss) > _SAME_LOSS * abs(own)
+        return f"{self._loss:.4g} instead of {own:.4g}" if differs else ""
 
     def taken(self) -> Taken:
         """Returns it in numbers, for one forward pass; for two where the loss before it isn't known."""
