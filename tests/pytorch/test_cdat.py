@@ -212,6 +212,12 @@ def test_a_base_that_needs_a_closure_is_refused():
         CDAT(torch.optim.LBFGS([nn.Parameter(torch.ones(2))]))
 
 
+def test_a_base_may_have_a_scheduler_already():
+    base = torch.optim.AdamW(Network().parameters(), lr=1.0)
+    torch.optim.lr_scheduler.ConstantLR(base)
+    assert CDAT(base).base is base
+
+
 def test_a_scale_may_be_scheduled_down_to_zero():
     model = Network()
     optimizer, before = cdat(model.parameters()), flat(model)

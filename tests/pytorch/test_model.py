@@ -380,7 +380,7 @@ class Pairs(nn.Module):
     ("arguments", "message"),
     [
         (dict(data=[]), "data must hold at least one batch with samples, got none"),
-        (dict(data=[TWO, TWO[0]]), r"data must be batches \(inputs, targets\), got a Tensor among them"),
+        (dict(data=[TWO, TWO[0]]), r"each batch of data must be a pair .* mapping, got a Tensor"),
         (dict(loss=lambda a, b: a), "loss must return a tensor of one real number, got torch.float64 of shape"),
         (dict(loss=lambda a, b: 1.0), "loss must return a tensor of one real number, got a float"),
         (dict(loss=lambda a, b: (a + 1j).sum()), "loss must return a real number, got torch.complex128"),

@@ -321,7 +321,7 @@ def test_a_loss_that_returns_no_number_is_named(value):
 
 
 def test_batches_that_are_no_pairs_are_named():
-    with pytest.raises(ValueError, match=r"data must be batches \(inputs, targets\), got a Tensor among them"):
+    with pytest.raises(ValueError, match=r"must be a pair \(inputs, targets\) or a mapping, got a Tensor"):
         Monitor(tanh_network(SMALL), mean_square, [tensors(SMALL), torch.ones(2)]).observe(0, 0.1)
 
 

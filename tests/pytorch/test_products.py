@@ -12,7 +12,9 @@ import torch
 from pytorch.nets import LARGE, SMALL, mean_square, sentences, tanh_network, tensors, transformer
 from torch import nn
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
+from principalflow.torch import CDAT, DAL
 from principalflow.torch._model import ModelLoss
 from principalflow.torch._products import Differences
 
@@ -235,3 +237,41 @@ def test_models_compiled_by_inductor_have_products(products, most):
     model(tensors(SMALL)[0])
     of = ModelLoss(nn.Sequential(model), mean_square, tensors(SMALL), products=products)
     assert max(errors(of, ModelLoss(tanh_network(SMALL), mean_square, tensors(SMALL)))) < most
+
+
+def normed(norm):
+    torch.manual_seed(0)
+    return nn.Sequential(norm(nn.Linear(3, 8)), nn.Tanh(), norm(nn.Linear(8, 2))).double()
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.weight_norm], ids=["new", "old"])
+def test_weight_norm_whose_second_derivative_is_wrong_gets_differences(norm):
+    of = ModelLoss(normed(norm), mean_square, tensors(SMALL))
+    with of.here() as here:
+        hessian = here.times(torch.eye(of.theta().numel()).double())
+    np.testing.assert_allclose(hessian, hessian.T, atol=1e-8)
+    assert "the backward pass of WeightNormInterfaceBackward0 can't be differentiated" in of.products.how
+
+
+@pytest.mark.parametrize("of_params", [DAL, lambda params: CDAT(torch.optim.SGD(params, lr=1.0))], ids=["DAL", "CDAT"])
+def test_weight_norm_is_refused_where_curvature_is_exact(of_params):
+    model, (x, y) = normed(nn.utils.parametrizations.weight_norm), tensors(SMALL)
+    with pytest.raises(RuntimeError, match=r"second derivative of WeightNorm is wrong: .*finite_difference"):
+        of_params(model.parameters()).step(lambda: mean_square(model(x), y))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = tanh_network(SMALL)
+
+    def forward(self, x):
+        return self.inner[2](checkpoint(torch.tanh, self.inner[0](x), use_reentrant=True))
+
+
+@pytest.mark.parametrize("products", ["auto", "differences"])
+def test_checkpoints_that_know_only_backward_are_named(products):
+    of = ModelLoss(Checkpointed(), mean_square, tensors(SMALL), products=products)
+    with pytest.raises(ValueError, match="model must have checkpoints with use_reentrant=False"):
+        of.here().loss_and_gradient()

@@ -122,7 +122,7 @@ class Along(torch.optim.Optimizer):
                 return loss
             warnings.warn(
                 "a gradient or curvature is not finite, and the step is taken as it is. "
-                f"{name}(..., skip_nonfinite=True) leaves such steps out.",
+                f"{name}(..., skip_nonfinite=True) skips such steps.",
                 NonFiniteWarning,
                 stacklevel=2,
             )

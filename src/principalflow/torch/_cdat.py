@@ -92,7 +92,8 @@ class CDAT(Along):
         if not isinstance(base, torch.optim.Optimizer):
             given = _checks.shown(base)
             raise ValueError(f"base must be an optimiser, torch.optim.AdamW(params, lr=1.0) say, got {given}.")
-        if any(p.default is inspect.Parameter.empty for p in inspect.signature(base.step).parameters.values()):
+        _, *arguments = inspect.signature(type(base).step).parameters.values()  # a scheduler hides those of `base.step`
+        if any(argument.default is inspect.Parameter.empty for argument in arguments):
             raise ValueError(f"base must be an optimiser whose step needs no closure, got {type(base).__name__}.")
         self.base = base
         average = None if average is None else _checks.fraction("average", average)

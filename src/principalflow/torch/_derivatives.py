@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from principalflow._curvature import FINITE_DIFFERENCE_STEP
+from principalflow.torch._graph import nodes, without_second_derivative
 from principalflow.torch._stand_in import twice_differentiable
 
 Closure = Callable[[], Any]
@@ -38,6 +39,8 @@ def exactly(closures: list[Closure], params: list[Tensor], again: bool, many: bo
         # too, since checkpoints run the model again in them.
         with twice_differentiable() if again else nullcontext():
             loss = _loss(closure, params)
+            if create_graph:
+                _refuse_wrong(loss)
             with _second_derivatives() if create_graph else nullcontext():
                 gradient = torch.autograd.grad(loss, params, create_graph=create_graph, allow_unused=True)
         _refuse_sparse(params, gradient)
@@ -202,6 +205,15 @@ def _refuse_sparse(params: list[Tensor], gradient: Sequence[Tensor | None]) -> N
                 f"the gradient of a parameter of shape {tuple(p.shape)} is sparse, and must be dense: "
                 "make the layer with sparse=False."
             )
+
+
+def _refuse_wrong(loss: Tensor) -> None:
+    wrong = without_second_derivative(nodes(loss))
+    if wrong:
+        raise RuntimeError(
+            f"PyTorch's second derivative of {wrong[0].partition('Interface')[0]} is wrong: "
+            "give the optimizer curvature='finite_difference'."
+        )
 
 
 def _refuse_distributed() -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Weight norm's own backward pass is right; the Hessian that its derivative makes isn't symmetric (PyTorch 2.13).
+_WRONG = "WeightNormInterfaceBackward"
+
 
 class NoDerivativeError(Exception):
     """PyTorch has a gradient, but not the further derivative that is asked for."""
@@ -87,6 +90,11 @@ def nodes(loss: Tensor) -> Iterator[Any]:
             seen.add(node)
             waiting += [following for following, _ in node.next_functions]
             yield node
+
+
+def without_second_derivative(nodes: Iterable[Any]) -> list[str]:
+    """Returns the names of those nodes whose second derivative is wrong in PyTorch."""
+    return sorted({type(node).__name__ for node in nodes if type(node).__name__.startswith(_WRONG)})
 
 
 def _pulled(

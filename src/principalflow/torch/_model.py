@@ -14,7 +14,7 @@ from torch.autograd.function import BackwardCFunction
 from principalflow import _checks
 from principalflow.torch import _batches
 from principalflow.torch._derivatives import RandomState
-from principalflow.torch._graph import Graph, flat, nodes, split, whole
+from principalflow.torch._graph import Graph, flat, nodes, split, whole, without_second_derivative
 from principalflow.torch._products import Option, Products
 from principalflow.torch._sharded import ShardedGraph, ShardedStandIn, is_sharded, mean_over_processes, reshard
 from principalflow.torch._stand_in import StandIn, change_for, twice_differentiable, unwrapped, wide
@@ -196,13 +196,19 @@ class ModelLoss:
     def _check_graph(self, loss: Tensor, params: list[Tensor]) -> None:
         """Raises if a loss doesn't come from what stands in for the parameters, and finds what may spoil products."""
         if not loss.requires_grad:
-            raise ValueError("loss must depend on the parameters of model, but it has no gradient.")
+            raise ValueError(
+                "loss must depend on the parameters of model, but it has no gradient. Are they behind a checkpoint, "
+                "which needs use_reentrant=False?"
+            )
         if self._is_checked:
             return
         every = list(nodes(loss))
+        if any(type(node).__name__ == "CheckpointFunctionBackward" for node in every):
+            raise ValueError("model must have checkpoints with use_reentrant=False: others know only backward().")
         if {node.variable for node in every if hasattr(node, "variable")} & set(params):
             raise ValueError("loss must take parameters from model when it is called; it uses ones from before.")
-        self.products.suspects = sorted({type(node).__name__ for node in every if isinstance(node, BackwardCFunction)})
+        names = {type(node).__name__ for node in every if isinstance(node, BackwardCFunction)}
+        self.products.suspects = sorted(names | set(without_second_derivative(every)))
         self._is_checked = True
 
     def _leaves(self, theta: Tensor | None, moved: Moved | None) -> list[Tensor]:
@@ -269,7 +275,7 @@ class Here:
             lambda: self._of.products.differences.third(product, u),
         )
 
-    def violation(self) -> float:
+    def cauchy_riemann_violation(self) -> float:
         """Returns how far the loss is from being holomorphic, relative to its derivative, at complex parameters."""
         along, across = self._mean(lambda graph: [graph.gradient, graph.gradient_across], again=True)
         return float((along - across).norm() / (along + across).norm())

@@ -172,7 +172,7 @@ class ModelObjective(Objective):
 def _(objective: ModelObjective, theta: Vector) -> None:
     near = torch.tensor(np.asarray(off_the_real_axis(theta)))
     try:
-        violation = objective.host.of.here(near).violation()
+        violation = objective.host.of.here(near).cauchy_riemann_violation()
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"The model can't be evaluated at complex parameters. {_NEEDED}. PyTorch says: {error}"
