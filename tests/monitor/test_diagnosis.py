@@ -112,12 +112,12 @@ def test_a_smaller_beta2_would_have_had_no_stale_average(kind):
         *("rate: descent on digits", "rate: adam", "rate: adam on digits", "rate: a jump, sgd"),
     ],
 )
-def test_a_little_below_the_rate_that_is_advised_the_run_would_have_been_stable(kind):
+def test_a_fifth_below_the_rate_that_is_advised_the_run_would_have_been_stable(kind):
     calm = []
     for seed in range(10):
         run, sentence = KINDS[kind].build(seed), str(spikes(rows(kind, seed))[0])
         advised = [float(number) for number in re.findall(r"(?:rates|those|to) below ([\d.e+-]+)", sentence)]
-        calm.append(not spikes(rows_of(run._replace(rates=np.minimum(run.rates, 0.95 * min(advised))))))
+        calm.append(not spikes(rows_of(run._replace(rates=np.minimum(run.rates, 0.8 * min(advised))))))
     assert sum(calm) >= 9
 
 
@@ -234,7 +234,7 @@ def test_a_raised_rate_is_found_between_steps_that_do_not_move():
 
 
 def test_a_diagnosis_that_fails_ends_no_loop(monkeypatch):
-    monkeypatch.setattr("principalflow.monitor._diagnosis._explain", lambda lead: 1 / 0)
+    monkeypatch.setattr("principalflow.monitor._diagnosis._explain", lambda *_, **__: 1 / 0)
     (spike,) = spikes(rows("batch: targets, sgd", 0))
     assert spike.cause == "unknown"
     assert str(spike).endswith("the rows can't be read (ZeroDivisionError: division by zero)")
@@ -254,7 +254,8 @@ def test_spikes_are_told_by_cause_with_the_highest_of_each():
         for step, value, cause in [(5, 2.0, "sharpening"), (9, 4.0, "batch"), (20, 3.0, "sharpening")]
     ]
     assert spikes_in_words(events) == (
-        "The loss spiked 3 times: 2 by sharpening, 1 by a bad batch. It spiked at step 20. It spiked at step 9."
+        "The loss rose out of line 3 times: 2 because of sharpening, 1 because of a bad batch. "
+        "It spiked at step 20. It spiked at step 9."
     )
     assert spikes_in_words(events[:1]) == "It spiked at step 5."
     assert spikes_in_words([]) == ""
@@ -283,7 +284,7 @@ def test_a_monitor_tells_a_spike_as_an_event_and_first_in_its_summary():
     (spike,) = [event for event in monitor.events if event.kind == "spike"]
     assert spike.cause == "rate"
     assert next(row["step"] for row in monitor.rows if spike in row["events"]) <= spike.step + 15
-    assert monitor.summary().startswith(f"The loss {str(spike).removeprefix('the loss ')}. ")
+    assert monitor.summary().startswith(f"The loss {str(spike).removeprefix('the loss ')}.")
 
 
 def test_a_loop_that_ends_in_a_spike_has_it_in_its_summary():
@@ -297,3 +298,54 @@ def test_a_restored_monitor_begins_anew_with_what_is_usual():
     first, second = watch_bowl([0.4] * 3 + [4.0] * 5), watch_bowl([0.4])
     second.restore({name: np.asarray(array) for name, array in first.state.items()})
     assert "spiked" not in second.summary()
+
+
+def noisy(levels, seed=0):
+    """Rows of losses about these levels, each step of which lowers the loss of its own batch a little."""
+    noise = np.random.default_rng(seed).normal(0, 0.08, len(levels))
+    steps = dict(
+        batch_loss_change=-0.01, batch_gradient_norm=1.0, batch_slope=-0.02, update_norm=0.1, realised_edge=0.5
+    )
+    return [{"step": i, "batch_loss": level + noise[i], **steps} for i, level in enumerate(levels, 0)]
+
+
+FALLING = np.linspace(2.4, 1.5, 100)
+
+
+@pytest.mark.parametrize("rise", [np.linspace(1.5, 2.3, 60), np.linspace(1.5, 2.3, 200)])
+def test_a_rise_that_is_slower_than_the_noise_is_a_setback(rise):
+    table = noisy([*FALLING, *rise, *np.full(60, 2.3)])
+    (event,) = [event for event in spikes(table) if event.kind == "setback"]
+    assert 100 <= event.step <= 100 + len(rise)
+    assert event.limit == pytest.approx(1.5, abs=0.1)
+    assert str(event).startswith("the loss rose from step")
+
+
+def test_a_rise_that_comes_back_soon_is_no_setback():
+    hill = np.concatenate([np.linspace(1.5, 1.8, 15), np.linspace(1.8, 1.5, 15)])
+    assert not spikes(noisy([*FALLING, *hill, *np.full(60, 1.5)]))
+
+
+def test_a_monitor_says_that_the_loss_has_not_come_back_and_gives_no_rate():
+    theta, monitor = jnp.ones(2), pf.Monitor(BOWL, k=1, every=20)
+    losses = [row["batch_loss"] for row in noisy([*FALLING, *np.full(80, 2.3)])]
+    for step, loss in enumerate(losses, 1):
+        gradient = BOWL.gradient(theta)
+        monitor.observe(step, theta, 0.1, updates=-1e-3 * gradient, gradient=gradient, loss=loss)
+    assert "The loss hasn't come back: it is about 2." in monitor.summary()
+    assert "The rate is" not in monitor.summary()
+
+
+def test_gradients_that_are_clipped_are_not_to_be_clipped_at_a_larger_norm():
+    table = [{**row, "clipped": True} for row in rows("batch: inputs, adam", 0)]
+    (spike,) = spikes(table)
+    assert "clipped already" in str(spike)
+
+
+def test_without_a_threshold_the_curvature_is_not_asked_for():
+    table = [{"step": i, "batch_loss": 1.0, "batch_loss_change": 0.0} for i in range(40)]
+    table[-1]["batch_loss_change"] = 4.0
+    table += [{**table[0], "step": 40 + i, "batch_loss": 5.0 + i} for i in range(8)]
+    measured = [{**row, "eigenvalue_0": 3.0} for row in table]
+    assert "measure the curvature" in " ".join(map(str, spikes(table))).lower()
+    assert 'measure="sharpness"' not in " ".join(map(str, spikes(measured)))

@@ -5,6 +5,7 @@ from monitor.cases import BOWL, watch_bowl
 
 import principalflow as pf
 from principalflow.monitor import Monitor
+from principalflow.monitor._summary import _advice, _batches
 from principalflow.optimizers import Edge, Part
 
 
@@ -14,12 +15,12 @@ def test_the_summary_tells_the_run():
     row = monitor.rows[-1]
     share = row["drift_estimate"] / (0.4 * row["gradient_norm"])
     assert monitor.summary() == (
+        "The rate is 0.4; at the latest curvature, rates below 0.5 are stable.\n"
         "3 measurements over steps 0 to 2: lambda_0 went from 4 to 4, which is 0.80 times 2/h = 5, and first was above "
-        "2/h at step 1. The next step was predicted to raise the loss at 1 of 3 measurements; at 1 of those it would "
+        "it at step 1. The next step was predicted to raise the loss at 1 of 3 measurements; at 1 of those it would "
         f"have. A step of descent from there drifts about {row['drift_estimate']:.2g} from the gradient flow, "
-        f"{share:.0%} of its length. A measurement took 2.0 Hessian products on average. "
-        "All measurements took 20% of the loop's own time. "
-        "The rate is 80% of 0.5, the largest that is stable at this curvature."
+        f"{share:.0%} of its length.\n"
+        "A measurement took 2.0 Hessian products on average. All measurements took 20% of the loop's own time."
     )
 
 
@@ -36,14 +37,18 @@ def test_the_summary_has_no_sentences_about_nothing():
 @pytest.mark.parametrize(
     ("matrix", "rate", "advice"),
     [
-        ([[4.0]], 0.6, "The rate is beyond the edge of stability: at this curvature those below 0.5 are stable."),
+        (
+            [[4.0]],
+            0.6,
+            "The rate 0.6 is beyond the edge of stability: at the latest curvature, rates below 0.5 are stable.",
+        ),
         ([[-4.0]], 0.6, "No direction curves upwards here, so the curvature sets no limit on the rate."),
     ],
 )
-def test_the_summary_ends_with_advice(matrix, rate, advice):
+def test_the_summary_begins_with_advice(matrix, rate, advice):
     monitor = Monitor(pf.functions.quadratic(matrix))
     monitor.observe(0, jnp.ones(1), rate)
-    assert monitor.summary().endswith(advice)
+    assert monitor.summary().startswith(advice)
 
 
 def test_before_a_measurement_the_summary_says_so():
@@ -65,7 +70,7 @@ def test_the_advice_is_the_rate_at_which_decoupled_decay_is_stable_too():
     monitor = Monitor(BOWL, k=1)
     row = monitor.observe(0, jnp.ones(2), edge=Edge(optimizer="sgdw", part=part))
     assert row["stable_rate"] == pytest.approx(2 / (4 + 2))
-    assert "those below 0.333 are stable" in monitor.summary()
+    assert "rates below 0.333 are stable" in monitor.summary()
 
 
 def test_a_metric_of_groups_is_said_to_be_theirs():
@@ -80,4 +85,21 @@ def test_without_curvature_the_advice_is_by_the_steps():
     """A step of descent on 2 z^2 at the rate 0.6: the realised edge is 0.6 * 4/2."""
     monitor = Monitor(pf.Objective(lambda z: 2 * jnp.sum(z**2), jnp.ones(1)), measure="cheap")
     monitor.observe(1, jnp.array([-1.4]), updates=jnp.array([-2.4]))
-    assert monitor.summary().endswith("Judging by the latest steps, the rate is about 1.2 times too high.")
+    assert monitor.summary().startswith("Judging by the latest steps, the rate is about 1.2 times too high.")
+
+
+def test_batch_sharpness_that_scatters_is_held_against_no_threshold():
+    rows = [{"step": i, "batch_sharpness": x, "eigenvalue_0": 1.0} for i, x in enumerate([-5.0, 3.0] * 6)]
+    assert "too scattered" in _batches(rows, Edge.of_descent(0.1))
+    rows = [{**row, "batch_sharpness": 4.0 + 0.1 * row["step"]} for row in rows]
+    assert "times its threshold" in _batches(rows, Edge.of_descent(0.1))
+
+
+def test_on_small_batches_the_advice_has_their_rate_too():
+    losses = jnp.linspace(1, 2, 30)
+    taken = [{"batch_loss": float(x), "batch_loss_change": -0.5} for x in losses]
+    edge = Edge.of_descent(0.01, momentum=0.9)
+    known = [{"learning_rate": 0.01, "stable_rate": rate} for rate in (0.5, 0.2, 0.4)]
+    assert "rates below 0.2 are stable on all data, and on small batches those below 0.011" in _advice(
+        {}, known, edge, taken
+    )

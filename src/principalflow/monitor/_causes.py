@@ -1,6 +1,7 @@
 """Why a loss spiked: the rows that led to it, and rules that read them."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,11 +70,19 @@ class Lead:
         return self.last > 0 and all("batch_loss" in row for row in self.rows[-2:])
 
     @property
+    def has_curvature(self) -> bool:
+        """Whether the curvature was measured, if only without a threshold."""
+        return any("eigenvalue_0" in row for row in self.rows)
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether gradients are known to be clipped."""
+        return any(row.get("clipped", False) for row in self.rows)
+
+    @property
     def on_batches(self) -> bool:
         """Whether the steps are on batches: the loss of one isn't where the one before left it."""
-        loss = self["batch_loss"]
-        left = loss + self["batch_loss_change"]
-        return bool(np.any(np.abs(loss[1:] - left[:-1]) > _SAME_LOSS * np.abs(loss[1:])))
+        return are_of_batches(self.rows)
 
     @property
     def is_young(self) -> bool:
@@ -118,6 +127,15 @@ class Rise(NamedTuple):
     stop: int
     factor: float
     rate: float = math.nan
+
+
+def are_of_batches(rows: Sequence[Row]) -> bool:
+    """Whether steps are on batches: the loss of one isn't where the one before left it."""
+    before, change = (
+        np.array([row.get(name, math.nan) for row in rows]) for name in ("batch_loss", "batch_loss_change")
+    )
+    left = before + change
+    return bool(np.any(np.abs(before[1:] - left[:-1]) > _SAME_LOSS * np.abs(before[1:])))
 
 
 def middle(values: np.ndarray) -> float:

@@ -21,6 +21,7 @@ from principalflow.monitor._causes import (
     surprise_at,
 )
 from principalflow.monitor._events import Cause, Event
+from principalflow.monitor._setbacks import Setbacks
 from principalflow.monitor._spikes import Spike, Spikes
 from principalflow.record import Row
 
@@ -34,7 +35,7 @@ _NAMES = {
     "stale": "a stale average of squared gradients",
     "batch": "a bad batch",
     "burst": "a burst of the gradient",
-    "unknown": "a cause that the rows don't show",
+    "unknown": "something that the rows don't show",
 }
 
 
@@ -45,14 +46,24 @@ class Diagnosis:
     """
 
     def __init__(self) -> None:
-        self._spikes = Spikes()
+        self._spikes, self._setbacks = Spikes(), Setbacks()
         self._told: Spike | None = None
 
     def add(self, row: Row) -> list[Event]:
-        """Returns the spike that a row completes, if it does."""
+        """Returns the spike, or the setback, that a row completes, if it does."""
         self._spikes.add(row)
         spike = self._spikes.current
-        return self._tell() if spike is not None and spike.shows else []
+        events = self._tell() if spike is not None and spike.shows else []
+        setback = self._setbacks.add(row) if self._spikes.counts(row) else None
+        return events if setback is None or self._has_told(self._setbacks.best_step) else [*events, _setback(setback)]
+
+    def aftermath(self) -> str:
+        """Returns where the loss stands if it hasn't come back to its best level; else nothing."""
+        seen = self._setbacks
+        if seen.is_back:
+            return ""
+        stands = f"it is about {seen.level:.3g}, and was about {seen.best:.3g} at step {seen.best_step}"
+        return f"The loss hasn't come back: {stands}."
 
     def pending(self) -> list[Event]:
         """Returns the spike that is still in the making, if there is one: for the end of a loop."""
@@ -66,12 +77,20 @@ class Diagnosis:
         if spike is None or spike is self._told:
             return []
         self._told = spike
-        try:
-            cause, why = _explain(Lead(spike))
-        except Exception as error:  # a diagnosis must not end the loop
-            cause, why = "unknown", f"the rows can't be read ({type(error).__name__}: {error})"
+        cause, why = _explained(spike, is_sudden=True)
         sentence = f"{_head(spike)}: {why}"
         return [Event("spike", spike.onset["step"], spike.peak, spike.level, sentence, cause=cause)]
+
+    def _has_told(self, since: int) -> bool:
+        """Whether a spike after a step was reported."""
+        return self._told is not None and self._told.onset["step"] >= since
+
+
+def _setback(spike: Spike) -> Event:
+    onset = spike.onset["step"]
+    cause, why = _explained(spike, is_sudden=False)
+    head = f"the loss rose from step {onset} on, from about {spike.level:.3g} to as much as {spike.peak:.3g}"
+    return Event("setback", onset, spike.peak, spike.level, f"{head}, and stayed up: {why}", cause=cause)
 
 
 def spikes_in_words(spikes: Sequence[Event]) -> str:
@@ -79,18 +98,26 @@ def spikes_in_words(spikes: Sequence[Event]) -> str:
     if not spikes:
         return ""
     by_cause = Counter(event.cause for event in spikes).most_common()
-    count = f"The loss spiked {len(spikes)} times: {', '.join(f'{n} by {_NAMES[cause]}' for cause, n in by_cause)}. "
+    causes = ", ".join(f"{n} because of {_NAMES[cause]}" for cause, n in by_cause)
+    count = f"The loss rose out of line {len(spikes)} times: {causes}. "
     highest = [max((e for e in spikes if e.cause == cause), key=lambda e: e.value) for cause, _ in by_cause]
     return (count if len(spikes) > 1 else "") + " ".join(f"{capital(str(event))}." for event in highest)
 
 
-def _explain(lead: Lead) -> tuple[Cause, str]:
+def _explained(spike: Spike, *, is_sudden: bool) -> tuple[Cause, str]:
+    try:
+        return _explain(Lead(spike), is_sudden=is_sudden)
+    except Exception as error:  # a diagnosis must not end the loop
+        return "unknown", f"the rows can't be read ({type(error).__name__}: {error})"
+
+
+def _explain(lead: Lead, *, is_sudden: bool) -> tuple[Cause, str]:
     """Returns the first cause that the rows speak for, with the evidence and advice.
 
     A bad batch and a raised rate come first, since they leave their mark before all that follows from them. A gradient
     that surprises Adam while its steps are well within the edge isn't the work of the curvature, and so on.
     """
-    if is_bad_batch(lead):
+    if is_sudden and is_bad_batch(lead):
         return "batch", _batch(lead)
     if rise := raised_rate(lead, late=True):
         return "rate", _raised(lead, rise)
@@ -100,7 +127,7 @@ def _explain(lead: Lead) -> tuple[Cause, str]:
         return "rate", _raised(lead, rise)
     if is_too_high_from_the_start(lead):
         return "rate", _from_the_start(lead)
-    if (at := burst_at(lead)) is not None:
+    if is_sudden and (at := burst_at(lead)) is not None:
         return "burst", _burst(lead, at)
     if is_at_edge(lead):
         return "sharpening", _sharpening(lead)
@@ -141,6 +168,8 @@ def _raised(lead: Lead, rise: Rise) -> str:
     said = f"the rate was raised by a factor of {rise.factor:.3g} {when}{to}{_raising_steps(lead, rise.start)}."
     if _stable_rate(lead) < rise.rate:
         return f"{said} {_stable(lead)}; raise it to less, or over more steps as the sharpness falls"
+    if rise.stop < lead.rows[lead.calm]["step"]:
+        return f"{said} {_divide(lead)}"
     return f"{said} Go back to the rate before, or raise it by less and over more steps"
 
 
@@ -163,7 +192,7 @@ def _from_the_start(lead: Lead) -> str:
         return f"{said} {_divide(lead)}, or warm up from there"
     last = lead.measured[-1]
     beyond = f"lambda_0 was {last['edge']:.3g} times its threshold at step {last['step']}"
-    return f"{said} {beyond}. {_stable(lead)}; start there, and warm up as the sharpness falls"
+    return f"{said} {beyond}. {_stable(lead)}; start a fifth below that, and warm up as the sharpness falls"
 
 
 def _sharpening(lead: Lead) -> str:
@@ -203,6 +232,8 @@ def _unknown(lead: Lead) -> str:
         missing.append("give `observe` each step with its batch, which tells bad batches, bursts and stale averages")
     if lead.measured:
         seen.append(f"lambda_0 was {lead.edge:.2f} times its threshold at step {lead.measured[-1]['step']}")
+    elif lead.has_curvature:
+        seen.append("no threshold is known to hold the curvature against")
     else:
         missing.append('measure the curvature (measure="sharpness"), which tells a rate that is too high')
     told = f" {capital(', and '.join(seen))}." if seen else ""
@@ -248,6 +279,8 @@ def _is_unsettled(lead: Lead) -> bool:
 
 def _clip(lead: Lead) -> str:
     norms = lead["batch_gradient_norm"][: lead.calm]
+    if lead.is_clipped:
+        return "gradients are clipped already, so clip at a lower norm, or skip such steps"
     largest = np.max(norms, where=np.isfinite(norms), initial=0.0)
     return (
         f"clipping gradients at a norm of {largest:.3g}, the largest of {len(norms)} calm steps, would have shortened "

@@ -8,7 +8,17 @@ from principalflow.optimizers import Edge
 from principalflow.record import Row
 
 Kind = Literal[
-    "above", "below", "rising", "falling", "unconverged", "nonfinite", "unmeasured", "unknown", "inexact", "spike"
+    "above",
+    "below",
+    "rising",
+    "falling",
+    "unconverged",
+    "nonfinite",
+    "unmeasured",
+    "unknown",
+    "inexact",
+    "spike",
+    "setback",
 ]
 Cause = Literal["rate", "sharpening", "stale", "batch", "burst", "unknown"]
 
@@ -31,6 +41,7 @@ class Event:
     | `"unknown"` | no threshold is known for the optimiser | $\lambda_0$ | NaN |
     | `"inexact"` | Hessian products are differences of gradients | their estimated error | 0 |
     | `"spike"` | the loss spiked, for a `cause` | its highest | its level before |
+    | `"setback"` | the loss rose and stayed up, for a `cause` | its highest | its best level before |
 
     Attributes:
         kind: What happened.
@@ -38,9 +49,9 @@ class Event:
         value: What was measured.
         limit: What it is compared with.
         sentence: It in words.
-        cause: Of a spike, else empty: `"rate"` (too high, from the start or since it was raised), `"sharpening"` (the
-            curvature grew beyond the edge), `"stale"` (squared gradients left Adam's average of them behind),
-            `"batch"` (a bad one), `"burst"` (of the gradient) or `"unknown"`.
+        cause: Of a spike or setback, else empty: `"rate"` (too high, from the start or since it was raised),
+            `"sharpening"` (the curvature grew beyond the edge), `"stale"` (squared gradients left Adam's average of
+            them behind), `"batch"` (a bad one), `"burst"` (of the gradient) or `"unknown"`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -70,6 +81,11 @@ def in_words(row: Row) -> Row:
     return rest | {"events": sentences} if sentences else rest
 
 
+def is_settling(step: int, edge: Edge) -> bool:
+    """Whether an optimiser's metric is that of so few gradients that it changes as fast as the parameters."""
+    return edge.second_moment is not None and step < _EARLY
+
+
 class Changes:
     """Compares each row with what was before.
 
@@ -80,11 +96,6 @@ class Changes:
     def __init__(self, tol: float):
         self.states: dict[str, bool] = {}
         self._tol = tol
-
-def is_settling(step: int, edge: Edge) -> bool:
-    """Whether an optimiser's metric is that of so few gradients that it changes as fast as the parameters."""
-    return edge.second_moment is not None and step < _EARLY
-
 
     def events(self, row: Row, failure: str, edge: Edge | None) -> list[Event]:
         """Returns what is new in a row.

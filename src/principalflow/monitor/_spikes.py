@@ -26,7 +26,7 @@ _BACK, _LASTING = 10, 50
 # Rows that are kept from before a spike, and measurements of the curvature.
 _WINDOW = 200
 # A monitor that begins by this step has seen the start of the run.
-_BEGINNING = 10
+BEGINNING = 10
 
 
 class Level:
@@ -153,12 +153,16 @@ class Spikes:
         if "batch_loss" in row and not self._by_batch:
             self._by_batch, self._level = True, Level()
         self._first_step = min(self._first_step, row["step"])
-        if "batch_loss" in row or not self._by_batch:
-            self._follow(row, _loss_of(row))
+        if self.counts(row):
+            self._follow(row, loss_of(row))
         if self.current is None:
             self._rows.append(row)
             if "edge" in row:
                 self._measured.append(row)
+
+    def counts(self, row: Row) -> bool:
+        """Whether a row has the loss that is followed."""
+        return "batch_loss" in row or not self._by_batch
 
     def _follow(self, row: Row, loss: float) -> None:
         if self.current is not None and (self.current.is_back or self.current.lasts):
@@ -166,7 +170,7 @@ class Spikes:
             self._level = self._level if self.current.is_back else Level()
             self.current = None
         if self.current is None and self._begins(loss):
-            from_start = self._first_step <= _BEGINNING and len(self._rows) < _WINDOW
+            from_start = self._first_step <= BEGINNING and len(self._rows) < _WINDOW
             before, measured = list(self._rows), list(self._measured)
             self.current = Spike(self._level.level, self._level.limit, before, measured, from_start)
         if self.current is not None:
@@ -185,7 +189,7 @@ class Spikes:
         return is_high and (self._level.is_known or rose)
 
 
-def _loss_of(row: Row) -> float:
+def loss_of(row: Row) -> float:
     """Returns the loss of a row, infinite where it isn't finite or isn't after the step."""
     loss = row["batch_loss"] if "batch_loss" in row else row["loss"]
     return loss if math.isfinite(loss + row.get("batch_loss_change", 0.0)) else math.inf

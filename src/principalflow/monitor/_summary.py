@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from principalflow.monitor._causes import are_of_batches
 from principalflow.monitor._diagnosis import capital, spikes_in_words
 from principalflow.monitor._events import Event
 from principalflow.optimizers import Edge
@@ -12,14 +13,24 @@ from principalflow.record import Row
 
 # A mean over fewer batches than that isn't worth a word.
 _FEWEST_BATCHES = 5
-# The steps that the last advice goes by, where there is no curvature.
-_LATEST = 20
+# The steps, and the measurements of the curvature, that advice goes by.
+_LATEST, _LATEST_MEASURED = 20, 5
 # Above that, shares are told as multiples.
 _MANIFOLD = 2
 
 
-def summary(rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, overhead: float) -> str:
-    """Returns a paragraph on why the loss spiked, what was measured, and what it means for the learning rate."""
+def summary(
+    rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, overhead: float, aftermath: str = ""
+) -> str:
+    """Returns why the loss spiked, what it means for the learning rate, and what was measured, a line each.
+
+    Args:
+        rows: What was measured.
+        events: What changed.
+        edge: The optimiser's, when it was last read.
+        overhead: The time spent measuring over the loop's own.
+        aftermath: Where the loss stands after what went wrong; empty where nothing did.
+    """
     known = [row for row in rows if "eigenvalue_0" in row]
     taken = [row for row in rows if "batch_loss" in row]
     if not rows:
@@ -27,18 +38,18 @@ def summary(rows: Sequence[Row], events: Sequence[Event], edge: Edge | None, ove
     if not known and not taken:
         why = next((f": {event}" for event in events if event.kind in ("nonfinite", "unmeasured")), "")
         return f"Nothing but the loss could be measured{why}."
+    told = [event for event in events if event.kind in ("spike", "setback")]
     curvature = []
     if known:
-        curvature = [_course(known, events, edge), _predictions(known, edge), _drift(known[-1], edge), _products(known)]
-    sentences = [
-        spikes_in_words([event for event in events if event.kind == "spike"]),
-        *curvature,
-        _steps(taken),
-        _batches(known, edge),
-        _cost(overhead),
-        _advice(rows[-1], known[-1], edge) if known else _advice_by_steps(taken),
+        curvature = [_course(known, events, edge), _predictions(known, edge), _drift(known[-1], edge)]
+    advice = _advice(rows[-1], known, edge, taken) if known else _advice_by_steps(taken)
+    lines = [
+        # What led to a spike says which rates are stable; what the curvature is afterwards may be of ruined parameters.
+        [spikes_in_words(told), aftermath or ("" if told else advice)],
+        [*curvature, _batches(known, edge)],
+        [_steps(taken), _products(known), _cost(overhead)],
     ]
-    return " ".join(sentence for sentence in sentences if sentence)
+    return "\n".join(" ".join(filter(None, line)) for line in lines if any(line))
 
 
 def _course(known: Sequence[Row], events: Sequence[Event], edge: Edge | None) -> str:
@@ -53,7 +64,7 @@ def _course(known: Sequence[Row], events: Sequence[Event], edge: Edge | None) ->
         return f"{begin}. {capital(edge.unknown)}." if edge else f"{begin}."
     formula = edge.formula
     crossed = next((event.step for event in events if event.kind == "above"), None)
-    end = f"never was above {formula}" if crossed is None else f"first was above {formula} at step {crossed}"
+    end = "never was above it" if crossed is None else f"first was above it at step {crossed}"
     its = "a metric that takes up the groups' rates" if edge.others else f"{edge.optimizer}'s metric"
     metric = "" if edge.preconditioner is None else f" (in {its})"
     return f"{begin}{metric}, which is {last['edge']:.2f} times {formula} = {last['threshold']:.4g}, and {end}."
@@ -84,7 +95,8 @@ def _drift(last: Row, edge: Edge | None) -> str:
 
 
 def _products(known: Sequence[Row]) -> str:
-    return f"A measurement took {np.mean([row['products'] for row in known]):.1f} Hessian products on average."
+    spent = [row["products"] for row in known]
+    return f"A measurement took {np.mean(spent):.1f} Hessian products on average." if spent else ""
 
 
 def _steps(taken: Sequence[Row]) -> str:
@@ -111,6 +123,8 @@ def _batches(known: Sequence[Row], edge: Edge | None) -> str:
     found = f"The batch sharpness of the latter half was {mean:.3g} ± {error:.2g} ({len(samples)} batches)"
     if edge.unknown:
         return f"{found}."
+    if not mean > 2 * error:
+        return f"{found}: too scattered to be held against a threshold."
     large, small = edge.threshold, edge.part.small_batch_threshold
     if large == small or edge.is_mixed:
         return f"{found}, {mean / large:.2f} times its threshold."
@@ -133,16 +147,25 @@ def _advice_by_steps(taken: Sequence[Row]) -> str:
     return f"Judging by the latest steps, the rate is about {middle:.2g} times too high." if middle > 1 else ""
 
 
-def _advice(end: Row, last: Row, edge: Edge | None) -> str:
-    """Returns one sentence on the learning rate."""
+def _advice(end: Row, known: Sequence[Row], edge: Edge | None, taken: Sequence[Row]) -> str:
+    """Returns one sentence on the learning rate, by the sharpest of the latest measurements."""
     if edge is None or edge.unknown:
         return ""
-    h, sharpness = last["learning_rate"], last["eigenvalue_0"]
-    if sharpness <= 0:
+    latest = [row for row in known[-_LATEST_MEASURED:] if "stable_rate" in row]
+    h, largest = known[-1]["learning_rate"], min((row["stable_rate"] for row in latest), default=math.inf)
+    if not math.isfinite(largest):
         return "No direction curves upwards here, so the curvature sets no limit on the rate."
-    largest = last["stable_rate"]
+    stable = f"below {largest:.3g} are stable{_on_batches(largest, edge, taken)}"
     if not math.isfinite(end.get("loss", 0.0)) or not math.isfinite(end.get("batch_loss", 0.0)):
-        return f"The loss became infinite or NaN: at the last known curvature, rates below {largest:.3g} are stable."
+        return f"The loss became infinite or NaN: at the last known curvature, rates {stable}."
     if h > largest:
-        return f"The rate is beyond the edge of stability: at this curvature those below {largest:.3g} are stable."
-    return f"The rate is {h / largest:.0%} of {largest:.3g}, the largest that is stable at this curvature."
+        return f"The rate {h:.3g} is beyond the edge of stability: at the latest curvature, rates {stable}."
+    return f"The rate is {h:.3g}; at the latest curvature, rates {stable}."
+
+
+def _on_batches(largest: float, edge: Edge, taken: Sequence[Row]) -> str:
+    """Returns what is stable on small batches, if the steps are on batches and these have another threshold."""
+    if edge.is_mixed or not are_of_batches(taken[-_LATEST:]):
+        return ""
+    share = edge.part.small_batch_threshold / edge.threshold
+    return f" on all data, and on small batches those below {largest * share:.2g}" if share < 1 else ""

@@ -134,7 +134,10 @@ class Watch:
     def summary(self) -> str:
         """Returns in a few sentences why the loss spiked, what else was seen, and what it means for the rate."""
         events = self.events + self._diagnosis.pending()
-        seen, put_off = summary(self.rows, events, self._edge, self.overhead), self._schedule.put_off
+        seen, put_off = (
+            summary(self.rows, events, self._edge, self.overhead, self._diagnosis.aftermath()),
+            self._schedule.put_off,
+        )
         late = f" {put_off} measurement{'s were' if put_off > 1 else ' was'} put off, to keep to the budget."
         return seen + (late if put_off else "")
 
@@ -213,6 +216,8 @@ class Watch:
         sharpness = row["eigenvalue_0"]
         found: Row = {"threshold": edge.threshold, "edge": sharpness / edge.threshold}
         found["stable_rate"] = edge.part.stable_rate(sharpness)
+        if edge.clips:
+            found["clipped"] = True
         names = [name for name in row if name.startswith("regime_")]
         found |= {name: edge.regime(row[name.replace("regime", "eigenvalue")]) for name in names}
         if taken is not None and self._selected is None:

@@ -174,6 +174,7 @@ class Edge:
         beta2: The decay of that average, 0 where it needs no correction for its start.
         unknown: Why no threshold is known, in a sentence; empty where one is.
         starting: Whether it is unknown only until the first step.
+        clips: Whether gradients are clipped, which the threshold takes no account of.
     """
 
     optimizer: str
@@ -186,7 +187,6 @@ class Edge:
     beta2: float = 0.0
     unknown: str = ""
     starting: bool = False
-
     clips: bool = False
 
     @classmethod
@@ -231,6 +231,7 @@ class Edge:
         why = f", {optimizer}'s threshold{' with ' * bool(words)}{' and '.join(words)},"
         part = Part(learning_rate=h, filter=passed, weight_decay=w)
         return cls(optimizer=optimizer, part=part, why=why, preconditioner=preconditioner)
+
     @classmethod
     def of_descent(cls, learning_rate: float, *, momentum: float = 0.0) -> "Edge":
         """Returns that of gradient descent, or of heavy ball (Cohen et al. 2021)."""

@@ -72,6 +72,7 @@ def combined(groups: Sequence[Group], full: Callable[[int, float], Any], *, clip
         part=first.part,
         others=others,
         why=_why(first, others, clips),
+        clips=clips,
         preconditioner=None if starting else _metric(groups, first, full),
         decay=_decay(groups, alive, full),
         second_moment=None if starting else _second_moment(groups, full),
