@@ -1,6 +1,7 @@
 """Optimisers whose steps are watched: what is read of each, and what isn't."""
 
 import gc
+import math
 
 import pytest
 
@@ -151,6 +152,22 @@ def test_a_step_that_is_gone_has_no_critical_sharpness():
     monitor.observe(4)
     with pytest.raises(ValueError, match="needs a step"):
         monitor.critical_sharpness()
+
+
+def test_a_rate_of_zero_ends_no_loop():
+    model = tanh_network(SMALL)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = Monitor(model, mean_square, (X, Y), measure="cheap")
+    monitor.attach(optimizer, steps=True)
+    found = []
+    for step, rate in enumerate((0.0, 0.1)):
+        mean_square(model(X), Y).backward()
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] = rate
+        monitor.observe(step, batch=(X, Y))
+        found.append(monitor.critical_sharpness())
+    assert found[0] > 0  # at the rate that was taken
+    assert math.isnan(found[1])
 
 
 def of_size(size):

@@ -32,16 +32,7 @@ class ModelLoss:
     is off.
 
     Args:
-        model: The model; its parameters that require gradients are what to differentiate by.
-        loss: `loss(model(inputs), targets)` for a batch `(inputs, targets)`, and `loss(model(**batch), batch)` for a
-            mapping, a mean over the batch; without data, `loss(model)`. None for a loss that the model computes itself:
-            `model(inputs, targets)` or `model(**batch)` returns an object or a mapping with it as `loss`.
-        data: One batch; or several, in a list or whatever else can be iterated again, which are weighted by their
-            numbers of samples: the leading size of the targets, or of a mapping's first tensor.
-        select: A function of a parameter's name, like `"layers.0.weight"`, true for those to differentiate by.
-        train_mode: True or False for training or evaluation mode; None for that which the model is in.
-        products: How to multiply by the Hessian: `"exact"`, by two backward passes; by `"differences"` of the gradient,
-            as `Differences` does; or `"auto"`, exactly where that can be. `products.how` says which it is.
+        model, loss, data, select, train_mode, products: As in `principalflow.torch.objective`.
 
     Attributes:
         model: The model that is measured.

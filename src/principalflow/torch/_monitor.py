@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from principalflow import _checks
-from principalflow.monitor import Measure, Taken, Watch, checked_rate, critical_factor, same_rate
+from principalflow.monitor import Measure, Watch, checked_rate, critical_factor, same_rate
 from principalflow.optimizers import Edge
 from principalflow.record import Record, Row
 from principalflow.status import Status
@@ -173,10 +173,10 @@ class Monitor(Watch):
 
         Returns:
             The critical sharpness: 0 where the loss doesn't rise however far the step goes, and NaN where it rises
-            however short the step.
+            however short the step, or the step had a rate of 0.
 
         Raises:
-            ValueError: If no step was observed with its batch.
+            ValueError: If the last step was not observed with its batch.
         """
         step = None if self._steps is None else self._steps.latest
         if step is None:
@@ -246,16 +246,9 @@ class Monitor(Watch):
 
 
 class _Observed:
-    """One moment of a PyTorch loop."""
+    """One moment of a PyTorch loop; without a step nothing else of it is asked for."""
 
     def __init__(self, of: ModelLoss, take: Recording, step: Step | None):
-        self.wait, self.loss, self.record, self._step = of.wait, of.value, take, step
-
-    def taken(self) -> Taken | None:
-        return None if self._step is None else self._step.taken()
-
-    def update_square(self, preconditioner: Any) -> float:
-        return 0.0 if self._step is None else self._step.update_square(preconditioner)
-
-    def curvatures(self, preconditioner: Any) -> tuple[float, float]:
-        return (0.0, 0.0) if self._step is None else self._step.curvatures(preconditioner)
+        self.wait, self.loss, self.record, self.taken = of.wait, of.value, take, lambda: None
+        if step is not None:
+            self.taken, self.update_square, self.curvatures = step.taken, step.update_square, step.curvatures
