@@ -20,7 +20,8 @@ from principalflow.flows._modified import ImplicitGradientRegularization, ThirdO
 from principalflow.flows._pair import Pair, PairState
 from principalflow.flows._principal import Principal, PrincipalThirdOrder
 from principalflow.flows._quadratic import solve_quadratic
-from principalflow.flows._steps import BackwardError, OptaxState, StepFlow, TwoStep
+from principalflow.flows._step_flow import OptaxState, StepFlow
+from principalflow.flows._steps import BackwardError, TwoStep
 
 IGR = ImplicitGradientRegularization
 
