@@ -95,11 +95,10 @@ def test_batch_sharpness_that_scatters_is_held_against_no_threshold():
     assert "times its threshold" in _batches(rows, Edge.of_descent(0.1))
 
 
-def test_on_small_batches_the_advice_has_their_rate_too():
+def test_on_batches_the_advice_is_no_promise():
     losses = jnp.linspace(1, 2, 30)
     taken = [{"batch_loss": float(x), "batch_loss_change": -0.5} for x in losses]
-    edge = Edge.of_descent(0.01, momentum=0.9)
     known = [{"learning_rate": 0.01, "stable_rate": rate} for rate in (0.5, 0.2, 0.4)]
-    assert "rates below 0.2 are stable on all data, and on small batches those below 0.011" in _advice(
-        {}, known, edge, taken
+    assert _advice({}, known, Edge.of_descent(0.01), taken).endswith(
+        "rates below 0.2 are stable; on batches the edge may come much earlier."
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from principalflow.monitor._causes import are_of_batches
 from principalflow.monitor._diagnosis import capital, spikes_in_words
-from principalflow.monitor._events import Event
+from principalflow.monitor._events import Event, is_settling
 from principalflow.optimizers import Edge
 from principalflow.record import Row
 
@@ -40,6 +40,8 @@ def summary(
         return f"Nothing but the loss could be measured{why}."
     told = [event for event in events if event.kind in ("spike", "setback")]
     curvature = []
+    if known and edge is not None:  # Adam's metric of few gradients says nothing of what comes later
+        known = [row for row in known if not is_settling(row["step"], edge)] or known[-1:]
     if known:
         curvature = [_course(known, events, edge), _predictions(known, edge), _drift(known[-1], edge)]
     advice = _advice(rows[-1], known, edge, taken) if known else _advice_by_steps(taken)
@@ -155,17 +157,10 @@ def _advice(end: Row, known: Sequence[Row], edge: Edge | None, taken: Sequence[R
     h, largest = known[-1]["learning_rate"], min((row["stable_rate"] for row in latest), default=math.inf)
     if not math.isfinite(largest):
         return "No direction curves upwards here, so the curvature sets no limit on the rate."
-    stable = f"below {largest:.3g} are stable{_on_batches(largest, edge, taken)}"
+    lower = "; on batches the edge may come much earlier" if are_of_batches(taken[-_LATEST:]) else ""
+    stable = f"below {largest:.3g} are stable{lower}"
     if not math.isfinite(end.get("loss", 0.0)) or not math.isfinite(end.get("batch_loss", 0.0)):
         return f"The loss became infinite or NaN: at the last known curvature, rates {stable}."
     if h > largest:
         return f"The rate {h:.3g} is beyond the edge of stability: at the latest curvature, rates {stable}."
     return f"The rate is {h:.3g}; at the latest curvature, rates {stable}."
-
-
-def _on_batches(largest: float, edge: Edge, taken: Sequence[Row]) -> str:
-    """Returns what is stable on small batches, if the steps are on batches and these have another threshold."""
-    if edge.is_mixed or not are_of_batches(taken[-_LATEST:]):
-        return ""
-    share = edge.part.small_batch_threshold / edge.threshold
-    return f" on all data, and on small batches those below {largest * share:.2g}" if share < 1 else ""
