@@ -103,12 +103,13 @@ def _draw(ax: "Axes", title: str, columns: dict[str, np.ndarray], known: dict[st
         return
     if title == _EDGE:
         values.append(_levels(ax, columns, colours["batch_edge"]))
-        _limit(ax, np.concatenate([steps[where] for where in known.values()]), values)
     elif "surprise" in known:
         style: dict[str, Any] = dict(color=colours["surprise"], linestyle="--", linewidth=1)
         ax.axhline(1, **style, label="surprise of 1: as their average")
     if values:
         _scale(ax, np.concatenate(values))
+    if title == _EDGE:
+        _limit(ax, np.concatenate([steps[where] for where in known.values()]), values)
 
 
 def _levels(ax: "Axes", columns: dict[str, np.ndarray], colour: str) -> np.ndarray:
@@ -132,12 +133,11 @@ def _limit(ax: "Axes", steps: np.ndarray, values: list[np.ndarray]) -> None:
         return
     rest = np.append(curves[~early], levels)
     low, high = rest.min(), rest.max()
-    if curves[early].max(initial=high) > _OFF * high:
-        ax.set_ylim(top=1.5 * high)
-        if low <= 0:
-            ax.set_ylim(bottom=1.5 * low)  # an axis of both signs would go as far down as up
-    if low > 0 and curves[early].min(initial=low) < low / _OFF:
-        ax.set_ylim(bottom=low / 1.5)
+    is_far = (
+        curves[early].max() > _OFF * high or (low > 0 and curves[early].min() < low / _OFF) if early.any() else False
+    )
+    if is_far:
+        ax.set_ylim(low / 1.5 if low > 0 else 1.5 * low, 1.5 * high)
 
 
 def _scale(ax: "Axes", values: np.ndarray) -> None:
