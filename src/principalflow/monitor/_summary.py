@@ -15,7 +15,7 @@ from principalflow.record import Row
 _FEWEST_BATCHES = 5
 # The steps, and the measurements of the curvature, that advice goes by.
 _LATEST, _LATEST_MEASURED = 20, 5
-# Above that, shares are told as multiples.
+# Above that, a share is given as a multiple.
 _MANIFOLD = 2
 
 

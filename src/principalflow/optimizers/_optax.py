@@ -103,11 +103,8 @@ def opened(update: Any, state: Any) -> tuple[Callable, Any]:
 
 def _chained(parts: list[tuple[Callable, Any]]) -> tuple[Callable, Any]:
     updates, states = zip(*parts, strict=True)
-    return optax.chain(*(optax.GradientTransformationExtraArgs(_no_init, update) for update in updates)).update, states
-
-
-def _no_init(params: Any) -> Any:
-    raise NotImplementedError("only its update is needed")
+    chain = optax.chain(*(optax.GradientTransformationExtraArgs(optax.init_empty_state, update) for update in updates))
+    return chain.update, states
 
 
 def _summed(times: float) -> Callable:

@@ -85,8 +85,8 @@ class LightningCallback:
         if self._to_compare and (difference := self._monitor.check_loss()):
             warnings.warn(
                 f"the loss of training_step isn't the monitor's on the same batch ({difference}), so that what steps "
-                "did is told wrongly: give the monitor the same loss, and change batches before training_step, or take "
-                "callback(steps=False).",
+                "did is reported wrongly: give the monitor the same loss, and change batches before training_step, or "
+                "take callback(steps=False).",
                 stacklevel=2,
             )
             self._to_compare = 0
