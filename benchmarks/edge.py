@@ -24,6 +24,8 @@ import principalflow as pf
 
 H, START, STEPS, SAMPLES = 0.115, 30, 500, 600
 SIZES = (64, 32, 32, 10)
+# How far aside descent starts, to see how well its own path is determined.
+ASIDE = 1e-9
 # With how many steps each has come to its edge.
 OPTIMIZERS = {"RMSProp": (optax.rmsprop(2e-3, decay=0.99), 200), "Adam": (optax.adam(0.01, b2=0.99), 300)}
 OPTIMIZER_STEPS = 200
@@ -53,7 +55,10 @@ def rows(seed: int, rtol: float) -> list[dict[str, Any]]:
     path = pf.descend(objective, start, H, STEPS + 2).thetas
     centres = (path[:-2] + 2 * path[1:-1] + path[2:]) / 4
     length = jnp.sum(jnp.linalg.norm(jnp.diff(centres, axis=0), axis=1))
-    found = []
+    aside = np.random.default_rng(seed).standard_normal(start.size)
+    other = pf.descend(objective, start + ASIDE * aside / np.linalg.norm(aside), H, STEPS + 2).thetas[-3:]
+    distance = float(jnp.linalg.norm((other[0] + 2 * other[1] + other[2]) / 4 - centres[-1]) / length)
+    found = [dict(flow=f"descent, {ASIDE:g} away", rtol=rtol, distance=distance, gradients_a_step=1.0, status="")]
     for name, flow in flows().items():
         way: Any = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
         if isinstance(flow, pf.flows.Central):
