@@ -33,6 +33,8 @@ benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/dal.py
 	$(BIN)/python benchmarks/networks.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/monitor.py
+	$(BIN)/python benchmarks/edge.py
 
 clean:
 	rm -rf $(VENV) $(OUT) .pytest_cache
