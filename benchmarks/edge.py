@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 
 import principalflow as pf
 
-H, START, STEPS, SAMPLES = 0.115, 30, 500, 600
+H, SAMPLES = 0.115, 600
 SIZES = (64, 32, 32, 10)
 # How far aside descent starts, to see how well its own path is determined.
 ASIDE = 1e-9
@@ -36,11 +36,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--rtol", type=float, nargs="+", default=[1e-6, 1e-3])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=int, default=30, help="steps of descent before")
+    parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--optimizers", action="store_true", help="RMSProp and Adam instead of descent")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    table = optimizer_rows if options.optimizers else rows
-    found = [row for rtol in options.rtol for row in table(options.seed, rtol)]
+    if options.optimizers:
+        found = [row for rtol in options.rtol for row in optimizer_rows(options.seed, rtol)]
+    else:
+        found = [row for rtol in options.rtol for row in rows(options.seed, rtol, options.start, options.steps)]
     if options.json:
         print(json.dumps(found, indent=2))
         return
@@ -49,27 +53,27 @@ def main() -> None:
         print(words, row["status"])
 
 
-def rows(seed: int, rtol: float) -> list[dict[str, Any]]:
+def rows(seed: int, rtol: float, begin: int, steps: int) -> list[dict[str, Any]]:
     objective = problem(seed)
-    start = pf.descend(objective, objective.theta, H, START, keep="last").thetas[-1]
-    path = pf.descend(objective, start, H, STEPS + 2).thetas
+    start = pf.descend(objective, objective.theta, H, begin, keep="last").thetas[-1]
+    path = pf.descend(objective, start, H, steps + 2).thetas
     centres = (path[:-2] + 2 * path[1:-1] + path[2:]) / 4
     length = jnp.sum(jnp.linalg.norm(jnp.diff(centres, axis=0), axis=1))
     aside = np.random.default_rng(seed).standard_normal(start.size)
-    other = pf.descend(objective, start + ASIDE * aside / np.linalg.norm(aside), H, STEPS + 2).thetas[-3:]
+    other = pf.descend(objective, start + ASIDE * aside / np.linalg.norm(aside), H, steps + 2).thetas[-3:]
     distance = float(jnp.linalg.norm((other[0] + 2 * other[1] + other[2]) / 4 - centres[-1]) / length)
     found = [dict(flow=f"descent, {ASIDE:g} away", rtol=rtol, distance=distance, gradients_a_step=1.0, status="")]
     for name, flow in flows().items():
         way: Any = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
         if isinstance(flow, pf.flows.Central):
             way = dict(solver="euler", step=H / 4)
-        solution = pf.integrate(flow, objective, start, STEPS * H, **way)
+        solution = pf.integrate(flow, objective, start, steps * H, **way)
         centre = solution.theta
         if not isinstance(flow, pf.flows.Central):  # whose path is that of centres
             three = pf.descend(objective, centre, H, 2).thetas
             centre = (three[0] + 2 * three[1] + three[2]) / 4
         distance = float(jnp.linalg.norm(centre - centres[-1]) / length)
-        cost = solution.cost / STEPS
+        cost = solution.cost / steps
         found.append(dict(flow=name, rtol=rtol, distance=distance, gradients_a_step=cost, status=solution.status))
     return found
 

@@ -24,7 +24,7 @@ Cause = Literal["rate", "sharpening", "stale", "batch", "burst", "unknown"]
 
 # Before this step Adam's metric is that of few gradients and changes as fast as the parameters do: thresholds are those
 # of a metric that stays, and to be above one for a moment says nothing yet.
-_EARLY = 20
+EARLY = 20
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def in_words(row: Row) -> Row:
 
 def is_settling(step: int, edge: Edge) -> bool:
     """Whether an optimiser's metric is that of so few gradients that it changes as fast as the parameters."""
-    return edge.second_moment is not None and step < _EARLY
+    return edge.second_moment is not None and step < EARLY
 
 
 class Changes:

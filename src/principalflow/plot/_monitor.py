@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from principalflow.monitor import Watch
+from principalflow.monitor import EARLY, Watch
 from principalflow.plot._axes import COLOURS, check_columns, pyplot, typical
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _CURVES = {
 }
 # Values of the first steps, where the metric of Adam and its relatives is that of few gradients, are left out of the
 # picture of the curvature if they are that many times off those that follow.
-_EARLY, _OFF = 20, 10.0
+_OFF = 10.0
 
 
 def monitor(table: Any) -> "Figure":
@@ -128,15 +128,12 @@ def _levels(ax: "Axes", columns: dict[str, np.ndarray], colour: str) -> np.ndarr
 def _limit(ax: "Axes", steps: np.ndarray, values: list[np.ndarray]) -> None:
     """Leaves values of the first steps out that are far from all others; `values` end with the levels of the edge."""
     curves, levels = np.concatenate(values[:-1]), values[-1]
-    early = steps < _EARLY
-    if early.all():
+    early = steps < EARLY
+    if early.all() or not early.any():
         return
     rest = np.append(curves[~early], levels)
     low, high = rest.min(), rest.max()
-    is_far = (
-        curves[early].max() > _OFF * high or (low > 0 and curves[early].min() < low / _OFF) if early.any() else False
-    )
-    if is_far:
+    if curves[early].max() > _OFF * high or (low > 0 and curves[early].min() < low / _OFF):
         ax.set_ylim(low / 1.5 if low > 0 else 1.5 * low, 1.5 * high)
 
 
