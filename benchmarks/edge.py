@@ -24,6 +24,8 @@ import principalflow as pf
 
 H, SAMPLES = 0.115, 600
 SIZES = (64, 32, 32, 10)
+# Flows whose path is that of centres, and how many steps a centre is later than the state that has it.
+CENTRES = {pf.flows.Central: 0.0, pf.flows.Rod: 0.5}
 # How far aside descent starts, to see how well its own path is determined.
 ASIDE = 1e-9
 # With how many steps each has come to its edge.
@@ -67,9 +69,11 @@ def rows(seed: int, rtol: float, begin: int, steps: int) -> list[dict[str, Any]]
         way: Any = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
         if isinstance(flow, pf.flows.Central):
             way = dict(solver="euler", step=H / 4)
-        solution = pf.integrate(flow, objective, start, steps * H, **way)
+        # The last centre of descent stands one step after the state whose iterates it is of.
+        behind = next((steps for kind, steps in CENTRES.items() if isinstance(flow, kind)), 1.0)
+        solution = pf.integrate(flow, objective, start, (steps + 1 - behind) * H, **way)
         centre = solution.theta
-        if not isinstance(flow, pf.flows.Central):  # whose path is that of centres
+        if behind == 1.0:
             three = pf.descend(objective, centre, H, 2).thetas
             centre = (three[0] + 2 * three[1] + three[2]) / 4
         distance = float(jnp.linalg.norm(centre - centres[-1]) / length)
@@ -114,7 +118,12 @@ def run(tx: Any, objective: pf.Objective, theta: Any, state: Any, steps: int) ->
 def flows() -> dict[str, pf.flows.Flow]:
     two = {f"two-step, order {n}": pf.flows.TwoStep(H, order=n) for n in range(4)}
     pair = {f"pair {orders}": pf.flows.Pair(H, orders=orders) for orders in ((1, 1), (2, 2))}
-    return {"NGF": pf.flows.NegativeGradient(), **two, **pair, "central, k = 3": pf.flows.Central(H, k=3)}
+    others = {
+        "two points": pf.flows.TwoPoint(H),
+        "rod, rank 4": pf.flows.Rod(H, rank=4),
+        "central, k = 3": pf.flows.Central(H, k=3),
+    }
+    return {"NGF": pf.flows.NegativeGradient(), **two, **pair, **others}
 
 
 def problem(seed: int) -> pf.Objective:

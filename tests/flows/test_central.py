@@ -8,7 +8,7 @@ from cases import regression
 
 import principalflow as pf
 from principalflow.flows import Central, CentralState
-from principalflow.flows._central import _covariance, _refined
+from principalflow.flows._held import covariance, refined
 
 VALLEY = pf.Objective(lambda w: w[1] * w[0] ** 2 / 2 - w[1] / 1000, jnp.array([0.0, 1.99]))
 
@@ -49,7 +49,7 @@ def test_the_covariance_is_complementary_to_what_it_leaves_below_the_edge(k):
     thirds = random.standard_normal((k, k, 30))
     thirds = thirds + thirds.swapaxes(0, 1)
     B = jnp.asarray(np.tensordot(thirds, thirds, ([2], [2])))
-    X = _covariance(A, B, jnp.ones(k, bool))
+    X = covariance(A, B, jnp.ones(k, bool))
     left = A + jnp.tensordot(B, X, 2)
     assert jnp.linalg.eigvalsh(X)[0] >= -1e-9
     assert jnp.linalg.eigvalsh(left)[0] >= -1e-4 * jnp.linalg.norm(A)
@@ -60,7 +60,7 @@ def test_directions_are_the_sharpest_ones():
     random = np.random.default_rng(0)
     Q, _ = np.linalg.qr(random.standard_normal((40, 40)))
     H = jnp.asarray((Q * np.linspace(-1, 3, 40) ** 3) @ Q.T)
-    found = jax.jit(lambda guess: _refined(lambda v: H @ v, guess))(random.standard_normal((40, 3)))
+    found = jax.jit(lambda guess: refined(lambda v: H @ v, guess))(random.standard_normal((40, 3)))
     np.testing.assert_allclose(found.values, jnp.linalg.eigvalsh(H)[::-1][:3], rtol=1e-4)
     np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(3), atol=1e-10)
 

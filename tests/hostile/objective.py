@@ -228,6 +228,24 @@ DYNAMICS = [
         dict(PLACE, h=NUMBERS, k=NUMBERS, substep=NUMBERS),
     ),
     Call(
+        "flows.CentralRMSProp",
+        _followed(pf.flows.CentralRMSProp),
+        dict(h=0.1, decay=0.9, eps=1e-8, nu=np.ones(3), k=2, substep=0.5, objective=CUBIC, theta=THETA),
+        dict(PLACE, h=NUMBERS, decay=NUMBERS, eps=NUMBERS, nu=VECTORS, k=NUMBERS, substep=NUMBERS),
+    ),
+    Call(
+        "flows.Rod",
+        _followed(pf.flows.Rod),
+        dict(h=0.1, rank=2, objective=CUBIC, theta=THETA),
+        dict(PLACE, h=NUMBERS, rank=NUMBERS),
+    ),
+    Call(
+        "flows.TwoPoint",
+        _followed(pf.flows.TwoPoint),
+        dict(h=0.1, begin="iterates", objective=CUBIC, theta=THETA),
+        dict(PLACE, h=NUMBERS, begin=("eigenpairs", *WORDS)),
+    ),
+    Call(
         "flows.Pair",
         _followed(pf.flows.Pair),
         dict(h=0.1, orders=(1, 2), begin="iterates", k=2, objective=CUBIC, theta=THETA),

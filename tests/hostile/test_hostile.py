@@ -24,6 +24,7 @@ _RETURNED = """
     stability.LossChange stability.Stability stability.Measured runs.Kept training.Restored flows.Field flows.Solution
     spectrum.Trail Status stability.BatchSharpness stability.BatchThresholds
     optimizers.Edge optimizers.Filter optimizers.Part flows.CentralState flows.OptaxState flows.PairState
+    flows.CentralRMSPropState flows.RodState flows.TwoPointState
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """

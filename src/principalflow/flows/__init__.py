@@ -1,6 +1,7 @@
 """Continuous-time models of gradient descent, and their integration."""
 
 from principalflow.flows._central import Central, CentralState
+from principalflow.flows._central_rmsprop import CentralRMSProp, CentralRMSPropState
 from principalflow.flows._compare import compare
 from principalflow.flows._flipped import FlippedDirection
 from principalflow.flows._flow import (
@@ -20,8 +21,10 @@ from principalflow.flows._modified import ImplicitGradientRegularization, ThirdO
 from principalflow.flows._pair import Pair, PairState
 from principalflow.flows._principal import Principal, PrincipalThirdOrder
 from principalflow.flows._quadratic import solve_quadratic
+from principalflow.flows._rod import Rod, RodState
 from principalflow.flows._step_flow import OptaxState, StepFlow
 from principalflow.flows._steps import BackwardError, TwoStep
+from principalflow.flows._two_point import TwoPoint, TwoPointState
 
 IGR = ImplicitGradientRegularization
 
@@ -32,6 +35,8 @@ __all__ = [
     "PRODUCT_COST",
     "BackwardError",
     "Central",
+    "CentralRMSProp",
+    "CentralRMSPropState",
     "CentralState",
     "Field",
     "FlippedDirection",
@@ -45,10 +50,14 @@ __all__ = [
     "Principal",
     "PrincipalThirdOrder",
     "RateFlow",
+    "Rod",
+    "RodState",
     "Solution",
     "SpectralFlow",
     "StepFlow",
     "ThirdOrder",
+    "TwoPoint",
+    "TwoPointState",
     "TwoStep",
     "as_flow",
     "compare",

@@ -1,5 +1,6 @@
 """The flow of the centre and the amplitude of descent's oscillation: through the edge, and far beyond it."""
 
+import abc
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -44,7 +45,37 @@ def _orders(orders: Any) -> tuple[int, int]:
     return centre, amplitude
 
 
-class Pair(Flow):
+class Oscillation(Flow):
+    """A flow of a centre c and an amplitude v, which stands for the iterates c + v and c - v by turns."""
+
+    @abc.abstractmethod
+    def pair(self, state: Any) -> PairState:
+        """Returns c and v."""
+
+    def parameters(self, state: Any) -> Vector:
+        """Returns the even iterate, c + v."""
+        c, v = self.pair(state)
+        return c + v
+
+    def iterates(self, objective: Objective, state: Any) -> list[Vector]:
+        """Returns both iterates that a state stands for, c + v and c - v."""
+        c, v = self.pair(state)
+        return [c + v, c - v]
+
+    def at_step(self, objective: Objective, states: Sequence[Any], n: int) -> Vector:
+        """Returns c + v after an even number of steps, and c - v after an odd one."""
+        return self.iterates(objective, states[-1])[n % 2]
+
+    def centre(self, objective: Objective, state: Any) -> Vector:
+        """Returns c."""
+        return self.pair(state).centre
+
+    def amplitude(self, objective: Objective, state: Any) -> Vector:
+        """Returns v."""
+        return self.pair(state).amplitude
+
+
+class Pair(Oscillation):
     r"""The flow of descent's centre c and amplitude v, with $\theta_t = c_t + (-1)^t v_t$.
 
     With $g_\pm$ the gradients at $c \pm v$, a step of descent from c + v is one of this map, whatever c and v are:
@@ -102,25 +133,9 @@ class Pair(Flow):
         """Returns the field of both."""
         return _evaluate(self, objective, state)
 
-    def parameters(self, state: PairState) -> Vector:
-        """Returns the even iterate, c + v."""
-        return state.centre + state.amplitude
-
-    def iterates(self, objective: Objective, state: PairState) -> list[Vector]:
-        """Returns both iterates that a state stands for, c + v and c - v."""
-        return [state.centre + state.amplitude, state.centre - state.amplitude]
-
-    def at_step(self, objective: Objective, states: Sequence[PairState], n: int) -> Vector:
-        """Returns c + v after an even number of steps, and c - v after an odd one."""
-        return self.iterates(objective, states[-1])[n % 2]
-
-    def centre(self, objective: Objective, state: PairState) -> Vector:
-        """Returns c."""
-        return state.centre
-
-    def amplitude(self, objective: Objective, state: PairState) -> Vector:
-        """Returns v."""
-        return state.amplitude
+    def pair(self, state: PairState) -> PairState:
+        """Returns the state, which is c and v."""
+        return state
 
     def _of_eigenpairs(self, objective: Objective, theta: Vector) -> Vector:
         pairs = top_eigenpairs(objective, theta, min(self.k, theta.size))
@@ -139,7 +154,7 @@ def _evaluate(flow: Pair, objective: Objective, state: PairState) -> Field:
         return (jax.tree.map(jnp.add, state, moved), total), None
 
     most = max(flow.orders)
-    table = jnp.asarray([log_weights(n - 1) + [0.0] * (most - n) for n in flow.orders], state.centre.dtype).T
+    table = jnp.asarray([[*log_weights(n - 1), *[0.0] * (most - n)] for n in flow.orders], state.centre.dtype).T
     (_, total), _ = lax.scan(add, (state, jax.tree.map(jnp.zeros_like, state)), table)
     field = Field.exact(jax.tree.map(lambda leaf: leaf / flow.h, total))
     return field._replace(gradients=2 * most)
