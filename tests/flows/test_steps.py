@@ -9,6 +9,7 @@ from cases import network, outputs, regression, slope
 
 import principalflow as pf
 from principalflow.flows import StepFlow, TwoStep
+from principalflow.flows._steps import damped_weights
 
 S, Q, H = 3.0, 1.0, 0.8  # S w^2/2 - Q w^4/4, with h*lambda = 2.4 at 0
 
@@ -121,7 +122,7 @@ def test_any_update_has_the_flow_that_its_kind_has(order):
     two, one = TwoStep(h, order=order).field(objective, theta), pf.flows.BackwardError(h, order).field(objective, theta)
     np.testing.assert_allclose(of_step(2).field(objective, theta), two, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(of_step(1).field(objective, theta), one, rtol=1e-9, atol=1e-12)
-    of_optax = StepFlow.from_optax(optax.sgd(h), order=order)
+    of_optax = StepFlow.from_optax(optax.sgd(h), order=order, modulus=0)
     state = of_optax.start(objective, theta)
     np.testing.assert_allclose(of_optax.field(objective, state).theta, h * two, rtol=1e-9, atol=1e-12)
 
@@ -168,6 +169,41 @@ def test_complex_multipliers_decay_up_to_a_modulus(order, modulus):
     assert modulus == 1 or np.max(rates(modulus + 0.002)) > 0
 
 
+@pytest.mark.parametrize(
+    ("order", "modulus", "terms"), [(2, 0.9, 3), (3, 0.9, 6), (4, 0.9, 9), (3, 0.8, 4), (3, 0.949, 8)]
+)
+def test_further_terms_let_all_multipliers_decay_and_keep_the_order(order, modulus, terms):
+    weights = damped_weights(order, modulus)
+    rate = lambda w: (w - 1) * np.polyval(weights[::-1], w)  # noqa: E731
+    w = np.outer(np.linspace(0, modulus, 50), np.exp(1j * np.linspace(0, np.pi, 1000)))
+    assert len(weights) == terms
+    assert np.max(rate(w).real) < 1e-9
+    steps = np.geomspace(0.01, 0.04, 4)
+    assert abs(slope(steps, np.abs(rate(1 + steps) - np.log1p(steps))) - (order + 2)) < 0.2
+
+
+@pytest.mark.parametrize("order", range(5))
+def test_heavy_ball_is_followed_at_every_order(order):
+    # At lambda = 15 multipliers have the modulus sqrt(0.9) and an angle of 90 degrees: squared, they are at -0.9.
+    lambdas = np.array([0.5, 4.0, 15.0, 30.0, 37.5])
+    bowl, tx = pf.functions.quadratic(np.diag(lambdas)), optax.sgd(0.1, momentum=0.9)
+    theta = jnp.ones(5)
+    solution = pf.integrate(StepFlow.from_optax(tx, order=order), bowl, theta, 100, rtol=1e-7)
+    end = pf.descend(bowl, theta, 0.1, 100, momentum=0.9).thetas[-1]
+    assert jnp.max(jnp.abs(solution.theta - end)) < 0.03  # where they began at 1
+
+
+def test_a_runs_averages_of_squares_stay_above_0():
+    # The second weight has no gradient any more, and its average of squares decays to nothing.
+    objective = pf.Objective(lambda w: w[0] ** 2 / 2, jnp.ones(2))
+    tx = optax.adam(0.01, b2=0.9)
+    state = tx.init(objective.theta)
+    state = (state[0]._replace(nu=jnp.array([1e-2, 1e-8])), *state[1:])
+    solution = pf.integrate(StepFlow.from_optax(tx, state=state, order=1), objective, objective.theta, 100)
+    nu = jnp.exp(solution.states[-1].optimizer[0].nu)
+    assert nu[1] == pytest.approx(1e-8 * 0.9**100, rel=1e-3)
+
+
 def test_random_optimisers_are_refused():
     objective = regression()
     with pytest.raises(ValueError, match="tx must have a state of numbers"):
@@ -181,6 +217,8 @@ def test_random_optimisers_are_refused():
         (lambda: StepFlow(descent_step(0.1), period=0), "period"),
         (lambda: StepFlow(descent_step(0.1), order=-1), "order"),
         (lambda: StepFlow(descent_step(0.1), h=0.0), "h"),
+        (lambda: StepFlow(descent_step(0.1), modulus=1.0), "modulus"),
+        (lambda: StepFlow(descent_step(0.1), order=7, modulus=0.9), "order"),
         (lambda: StepFlow.from_optax(optax.sgd), "tx"),
         (lambda: TwoStep(-1.0), "h"),
         (lambda: TwoStep(0.1, order=47), "order"),

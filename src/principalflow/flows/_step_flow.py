@@ -1,7 +1,7 @@
 """The modified flow of any optimiser, in real numbers and from its updates alone."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from principalflow import _checks
-from principalflow.flows._steps import StepsFlow, order_field
+from principalflow.flows._steps import StepsFlow, damped_weights, order_field
 from principalflow.objective import Objective, Vector
 
 
@@ -19,7 +19,8 @@ class OptaxState(NamedTuple):
 
     Attributes:
         theta: The parameters.
-        optimizer: The optimiser's own state, with numbers in place of its counters.
+        optimizer: The optimiser's own state, with numbers in place of its counters. Where it came from a run, averages
+            of squares, the `nu` of optax, are there as their logarithms, so that they stay above 0.
     """
 
     theta: Vector
@@ -35,23 +36,24 @@ class StepFlow(StepsFlow):
     of 2 follows directions that flip their sign at every step, as at the edge of stability; see `TwoStep`, which is
     the same for descent.
 
-    Momentum gives slower directions complex multipliers, whose modulus is $\sqrt b$ for momentum b. A series up to
-    order 1 keeps these stable at any period, one of order 2 up to a modulus of 0.956 for p steps, of order 3 up to
-    0.840, of order 4 up to 0.725 (as the formulas of backward differentiation, of which this is the mirror image).
-    With momentum 0.9 on every second step the modulus is 0.9.
+    Momentum b gives slower directions complex multipliers of the modulus $b^{p/2}$ over p steps, along which the series
+    grows from order 3 on (as the formulas of backward differentiation do, whose mirror image it is). There further
+    terms damp it, so that all directions up to `modulus` decay: for 0.9, six terms at order 3 and nine at order 4.
 
     Args:
         step: `step(objective, state)` returns the next state. It must be made of JAX's operations, and depend on
             nothing else.
         period: How many steps p the series is of.
         order: The n above: p steps are exact to the power n + 2 of what they change.
+        modulus: Multipliers over p steps up to this modulus decay; 0, for an update without momentum, leaves the series
+            as it is.
         h: The time that a step takes; by default 1.
         begin: `begin(objective, theta)` returns the state at the start; by default it is theta.
         read: `read(state)` returns theta; by default it is the state, or the first entry of a tuple.
 
     Raises:
-        ValueError: For what is no function, a period below 1, an order that isn't a whole number from 0 to 46, or an h
-            that isn't finite and above 0.
+        ValueError: For what is no function, a period below 1, an order that isn't a whole number from 0 to 46, an h
+            that isn't finite and above 0, a modulus that isn't in [0, 1), or one too large for the order.
 
     Example:
         >>> import principalflow as pf
@@ -66,6 +68,9 @@ class StepFlow(StepsFlow):
         static=True, kw_only=True, default=2, converter=lambda p: _checks.whole("period", p, least=1)
     )
     order: int = order_field(kw_only=True, default=2)
+    modulus: float = eqx.field(
+        static=True, kw_only=True, default=0.0, converter=lambda m: _checks.fraction("modulus", m)
+    )
     h: float = eqx.field(kw_only=True, default=1.0, converter=lambda h: _checks.positive("h", h))
     begin: Callable | None = eqx.field(static=True, kw_only=True, default=None)
     read: Callable | None = eqx.field(static=True, kw_only=True, default=None)
@@ -78,6 +83,11 @@ class StepFlow(StepsFlow):
             _checks.function("begin", self.begin, "objective", "theta")
         if self.read is not None:
             _checks.function("read", self.read, "state")
+        if damped_weights(self.order, self.modulus) is None:
+            raise ValueError(
+                f"order must be lower for a modulus of {self.modulus:g}, got {self.order}: no field of that order found "
+                "lets all directions decay. Take a lower order, a longer period, or a smaller modulus if momentum is."
+            )
 
     @classmethod
     def from_optax(
@@ -87,17 +97,21 @@ class StepFlow(StepsFlow):
         state: PyTree = None,
         period: int = 2,
         order: int = 2,
+        modulus: float = 0.9,
     ) -> "StepFlow":
         r"""Returns the modified flow of an optax optimiser on all samples; a step takes a time of 1.
 
         Its state is an `OptaxState`. Counters, by which averages are corrected for their start and schedules go on, are
-        functions of time.
+        functions of time. So it is heavy ball's with `optax.sgd(h, momentum=m)`, Nesterov's with `nesterov=True`,
+        RMSProp's with `optax.rmsprop(h)` and Adam's with `optax.adam(h)`.
 
         Args:
             tx: The optimiser. It must not depend on random numbers, nor do something every so many steps.
             state: Its state at the start, to follow a run from where it is; by default `tx.init(params)`.
             period: How many steps the series is of.
             order: That of the flow.
+            modulus: As for `StepFlow`: at least the momentum to the power of period/2; by default that of two steps
+                with momentum 0.9.
 
         Raises:
             ValueError: For what is no optimiser of optax, or, at the start, one whose counters can't be numbers.
@@ -115,27 +129,35 @@ class StepFlow(StepsFlow):
         if not all(callable(getattr(tx, name, None)) for name in ("init", "update")):
             raise ValueError(f"tx must be an optax.GradientTransformation, got {_checks.shown(tx)}.")
         own = optax.with_extra_args_support(tx)
+        # At the start of a run averages of squares are 0, and their logarithm isn't smooth.
+        to, back = (_same, _same) if state is None else (_log, jnp.exp)
 
         def begin(objective: Objective, theta: Vector) -> OptaxState:
             params = objective.unravel(theta)
             given = own.init(params) if state is None else state
             as_numbers = jax.tree.map(lambda leaf: _as_number(leaf, theta.dtype), given)
-            return OptaxState(theta, as_numbers)
+            return OptaxState(theta, _of_squares(to, as_numbers))
 
         def step(objective: Objective, state: OptaxState) -> OptaxState:
-            params = objective.unravel(state.theta)
+            params, optimizer = objective.unravel(state.theta), _of_squares(back, state.optimizer)
             value, gradient = objective.value_and_gradient(state.theta)
             along = dict(value=value, grad=objective.unravel(gradient), value_fn=objective.value)
-            updates, following = own.update(objective.unravel(gradient), state.optimizer, params, **along)
+            updates, following = own.update(objective.unravel(gradient), optimizer, params, **along)
             theta = state.theta + objective.flat("updates", updates)
-            return OptaxState(theta, jax.tree.map(lambda new, old: new.astype(old.dtype), following, state.optimizer))
+            following = jax.tree.map(lambda new, old: new.astype(old.dtype), following, optimizer)
+            return OptaxState(theta, _of_squares(to, following))
 
-        return cls(step=step, period=period, order=order, begin=begin)
+        return cls(step=step, period=period, order=order, modulus=modulus, begin=begin)
 
     @property
     def step_time(self) -> Any:
         """The time that a step takes."""
         return self.h
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Those of the series, and of the terms that damp it."""
+        return cast(tuple, damped_weights(self.order, self.modulus))
 
     def start(self, objective: Objective, theta: Vector) -> PyTree:
         """Returns the state at the start."""
@@ -153,6 +175,24 @@ class StepFlow(StepsFlow):
 
     def _checked(self, objective: Objective, state: PyTree) -> PyTree:
         return state
+
+
+def _of_squares(change: Callable[[Array], Array], state: PyTree) -> PyTree:
+    """Returns an optimiser's state with its averages of squares changed."""
+
+    def changed(path: tuple, leaf: Array) -> Array:
+        return change(leaf) if any(getattr(key, "name", None) == "nu" for key in path) else leaf
+
+    return jax.tree_util.tree_map_with_path(changed, state)
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+def _log(x: Array) -> Array:
+    """Returns the logarithm; that of 0, as of a weight that no sample reaches, is finite."""
+    return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
 def _as_number(leaf: Any, dtype: Any) -> Array:

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Sequence
+from functools import cache
 from itertools import count
 from math import comb
 from typing import Any
@@ -22,6 +23,9 @@ from principalflow.objective import Objective, Vector, checked_theta
 _LARGEST_ROUNDING = 1e-3
 # The series converges while each difference is shorter than the one before. A direction at h*lambda of 2.4 has this.
 _LARGEST_GROWTH = 0.96
+# Where multipliers are to decay: at how many on their boundary that is asked for, how many terms more than the series
+# has are tried, and the least rate of decay there, a period.
+_ANGLES, _MOST_MORE_TERMS, _LEAST_DECAY = 721, 8, 1e-3
 
 
 class StepsFlow(Flow):
@@ -40,6 +44,11 @@ class StepsFlow(Flow):
     @abc.abstractmethod
     def step_time(self) -> Any:
         """The time that one step takes."""
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The w above, of the changes over one period after another."""
+        return log_weights(self.order)
 
     @abc.abstractmethod
     def increment(self, objective: Objective, state: PyTree) -> PyTree:
@@ -92,30 +101,31 @@ class StepsFlow(Flow):
                 f"order must be at most {most} in {dtype}, got {n}: rounding would leave fewer than "
                 "three digits of the field. Give float64 parameters, or take a lower order."
             )
-        weights = [log_weights(n), _difference_weights(n - 1, n), _difference_weights(n, n)]
+        weights = self.weights
+        rows = [weights, *(_difference_weights(of, len(weights)) for of in (n - 1, n))]
 
-        def add(sums: tuple, weights: Array) -> tuple:
+        def add(sums: tuple, row: Array) -> tuple:
             state, total, (former, latter), largest = sums
             moved = self.increment(objective, state)
             step = self.parameters(moved)
-            total = jax.tree.map(lambda t, m: t + weights[0].astype(m.dtype) * m, total, moved)
-            differences = former + weights[1] * step, latter + weights[2] * step
+            total = jax.tree.map(lambda t, m: t + row[0].astype(m.dtype) * m, total, moved)
+            differences = former + row[1] * step, latter + row[2] * step
             following = jax.tree.map(jnp.add, state, moved)
             return (following, total, differences, jnp.maximum(largest, jnp.max(jnp.abs(step)))), None
 
         nothing = jax.tree.map(jnp.zeros_like, state)
         start = state, nothing, (self.parameters(nothing),) * 2, jnp.zeros((), jnp.finfo(dtype).dtype)
-        table = jnp.asarray(np.repeat(np.transpose(weights), self.period, axis=0), dtype)
+        table = jnp.asarray(np.repeat(np.transpose(rows), self.period, axis=0), dtype)
         (_, total, (former, latter), largest), _ = lax.scan(add, start, table)
         # Steps further down are shorter, but their rounding is not: it is that of theta.
-        lost = _rounding(n, dtype) * largest / jnp.max(jnp.abs(self.parameters(total)))
+        lost = _rounding(weights, dtype) * largest / jnp.max(jnp.abs(self.parameters(total)))
         error = jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
         if n and self.period % 2 == 0:
             grown = jnp.vdot(former, latter).real > _LARGEST_GROWTH * jnp.vdot(former, former).real
             error = jnp.where(grown, jnp.inf, error)
         scale = 1 / (self.period * self.step_time)
         vector = jax.tree.map(lambda leaf: scale * leaf, total)
-        return Field(vector, 0, error, error <= _LARGEST_ROUNDING, gradients=self.period * (n + 1))
+        return Field(vector, 0, error, error <= _LARGEST_ROUNDING, gradients=self.period * len(weights))
 
 
 def order_field(**options: Any) -> Any:
@@ -225,25 +235,59 @@ class TwoStep(_OfDescent):
         return sum(1 / k for k in range(1, self.order + 2)) / (2 * self.h)
 
 
-def log_weights(order: int) -> list[float]:
+@cache
+def log_weights(order: int) -> tuple[float, ...]:
     r"""Returns the weights of successive changes in $\log(1+\Delta)$ up to an order.
 
     $w_j = \sum_{k \geq j} (-1)^j \binom kj / (k+1)$ collects the j-th change over all differences.
     """
     terms = range(order + 1)
-    return [(-1) ** j * sum(comb(k, j) / (k + 1) for k in terms[j:]) for j in terms]
+    return tuple((-1) ** j * sum(comb(k, j) / (k + 1) for k in terms[j:]) for j in terms)
+
+
+@cache
+def damped_weights(order: int, modulus: float) -> tuple[float, ...] | None:
+    r"""Returns weights of that order under which every multiplier of a modulus up to `modulus` decays; None if none do.
+
+    With them the field has the rate $q(w) = (w - 1) \sum_j w_j w^j$ along a direction that a period multiplies by w.
+    It is the series of $\log w$ up to its order; further terms are free. $\mathrm{Re}\, q$ is harmonic, so that it is
+    negative on a disc if it is on its boundary, where a linear programme makes the largest one as small as it can. The
+    fewest terms that will do are taken.
+    """
+    boundary = modulus * np.exp(1j * np.linspace(0, np.pi, _ANGLES))
+    series = log_weights(order)
+    if max(((boundary - 1) * np.polyval(series[::-1], boundary)).real) <= 0:
+        return series
+    from scipy.optimize import linprog  # here, since importing it takes long
+
+    for terms in range(order + 2, order + 2 + _MOST_MORE_TERMS):
+        rates = ((boundary[:, None] - 1) * boundary[:, None] ** np.arange(terms)).real
+        # The first order + 1 coefficients in powers of w - 1 are those of the series.
+        fixed = [[comb(j, i) for j in range(terms)] for i in range(order + 1)]
+        values = [(-1) ** i / (i + 1) for i in range(order + 1)]
+        found = linprog(
+            [0] * terms + [1],
+            A_ub=np.pad(rates, ((0, 0), (0, 1)), constant_values=-1),
+            b_ub=np.zeros(_ANGLES),
+            A_eq=np.pad(np.array(fixed, float), ((0, 0), (0, 1))),
+            b_eq=values,
+            bounds=[*[(None, None)] * terms, (-1, None)],
+        )
+        if found.status == 0 and found.fun < -_LEAST_DECAY:
+            return tuple(found.x[:-1].tolist())
+    return None
 
 
 def most_order(dtype: Any) -> int:
     """Returns the highest order of which rounding leaves three digits."""
-    return next(order for order in count() if _rounding(order + 1, dtype) > _LARGEST_ROUNDING)
+    return next(order for order in count() if _rounding(log_weights(order + 1), dtype) > _LARGEST_ROUNDING)
 
 
-def _difference_weights(of: int, order: int) -> list[float]:
-    """Returns the weights of successive changes in their difference of some order."""
-    return [float((-1) ** (of - j) * comb(of, j)) if 0 <= j <= of else 0.0 for j in range(order + 1)]
+def _difference_weights(of: int, terms: int) -> list[float]:
+    """Returns the weights of so many successive changes in their difference of some order."""
+    return [float((-1) ** (of - j) * comb(of, j)) if 0 <= j <= of else 0.0 for j in range(terms)]
 
 
-def _rounding(order: int, dtype: Any) -> float:
+def _rounding(weights: Sequence[float], dtype: Any) -> float:
     """Returns the rounding unit times the sum of |w_j|, by which the sum of changes amplifies it."""
-    return float(jnp.finfo(dtype).eps) * sum(2**k / (k + 1) for k in range(order + 1))
+    return float(jnp.finfo(dtype).eps) * sum(abs(weight) for weight in weights)
