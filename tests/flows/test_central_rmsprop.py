@@ -31,7 +31,7 @@ def test_the_average_at_the_start_is_that_of_the_next_step():
 def test_at_a_constant_metric_it_is_the_flow_of_descent():
     objective = regression()
     pairs = pf.spectrum.top_eigenpairs(objective, objective.theta, 2)
-    h, directions = 2.0 / float(pairs.values[0]), jnp.asarray(pairs.vectors)
+    h, directions = 2.0 / float(pairs.values[1]), jnp.asarray(pairs.vectors)
     descent = Central(h, k=2).field(objective, CentralState(objective.theta, directions))
     # The metric 0.5 / 0.5h is 1 / h, and one unit of time is a step.
     flow = CentralRMSProp(0.5 * h, decay=1 - 1e-13, eps=1e-12, k=2)

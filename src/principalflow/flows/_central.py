@@ -94,8 +94,7 @@ def _evaluate(flow: Central, objective: Objective, state: CentralState) -> Field
     found = refined(product, state.directions)
     _, push = _held(flow, objective, theta, gradient, found)
     turned = (found.turned(state.directions) - state.directions) / (flow.substep * flow.h)
-    k = found.values.size
-    contractions = jnp.where(_is_near(flow, found), k * (k + 1) // 2, 0)
+    contractions = jnp.sum(Pairs.of(found.values.size).of_both(_near(flow, found)))
     return Field.exact(CentralState(-gradient - push, turned), found.products, contractions)
 
 
@@ -106,25 +105,25 @@ def _covariance_at(flow: Central, objective: Objective, state: CentralState) -> 
     return _held(flow, objective, state.centre, gradient, refined(product, state.directions))[0]
 
 
-def _is_near(flow: Central, found: Refined) -> Array:
-    return jnp.any(flow.h * found.values > NEAR)
+def _near(flow: Central, found: Refined) -> Array:
+    return flow.h * found.values > NEAR
 
 
 def _held(
     flow: Central, objective: Objective, theta: Vector, gradient: Vector, found: Refined
 ) -> tuple[Float[Array, "k k"], Vector]:
     """Returns the covariance that holds the sharpness, and what it adds to the gradient."""
-    k = found.values.size
+    k, near = found.values.size, _near(flow, found)
     pairs = Pairs.of(k)
 
     def at_edge() -> tuple[Array, Array]:
-        thirds = pairs.thirds(objective, theta, found.vectors)
+        thirds = pairs.thirds(objective, theta, found.vectors, near)
         # One substep ahead, 2/h - U^T H U is A + B[X], over the length of the substep.
         A = jnp.diag((2 / flow.h - found.values) / (flow.substep * flow.h)) + pairs.matrix(thirds @ gradient)
-        X = covariance(A, pairs.operator(thirds @ thirds.T / 2), flow.h * found.values > NEAR)
+        X = covariance(A, pairs.operator(thirds @ thirds.T / 2), near)
         return X, pairs.total(X, thirds) / 2
 
     def below() -> tuple[Array, Array]:
         return jnp.zeros((k, k), theta.dtype), jnp.zeros_like(theta)
 
-    return lax.cond(_is_near(flow, found), at_edge, below)
+    return lax.cond(jnp.any(near), at_edge, below)

@@ -118,8 +118,7 @@ class CentralRMSProp(Flow):
 def _evaluate(flow: CentralRMSProp, objective: Objective, state: CentralRMSPropState) -> Field:
     found, _, (centre, nu) = _found(flow, objective, state)
     turned = (found.turned(state.directions) - state.directions) / flow.substep
-    k = found.values.size
-    contractions = jnp.where(_is_near(found), k * (k + 1) // 2, 0)
+    contractions = jnp.sum(Pairs.of(found.values.size).of_both(found.values > NEAR))
     return Field.exact(CentralRMSPropState(centre, nu, turned), found.products, contractions)
 
 
@@ -132,7 +131,7 @@ def _found(
     gradient, product = objective.linearize(theta)
     P = flow.metric(nu)
     found = refined(lambda v: product(v / jnp.sqrt(P)) / jnp.sqrt(P), state.directions)
-    k = found.values.size
+    k, near = found.values.size, found.values > NEAR
     pairs, rate = Pairs.of(k), (1 - flow.decay) / flow.decay
     stable = -gradient / P, rate * (gradient**2 - nu)
 
@@ -140,7 +139,7 @@ def _found(
         U = found.vectors / jnp.sqrt(P)[:, None]
         HU = P[:, None] * U * found.values
         both = lambda V: (V[:, pairs.first] * V[:, pairs.second]).T  # noqa: E731
-        thirds = pairs.thirds(objective, theta, U)
+        thirds = pairs.thirds(objective, theta, U, near)
         # What each entry of X adds to theta and to nu, and what these do to U^T (2P - H) U.
         theta_of, nu_of = -thirds / (2 * P), rate * both(HU)
         slope = jnp.where(nu > 0, 1 / (2 * flow.h * jnp.sqrt(jnp.where(nu > 0, nu, 1))), 0)
@@ -148,17 +147,13 @@ def _found(
         # One substep ahead it is A + B[X], over the length of the substep.
         A = jnp.diag((2 - found.values) / flow.substep) + pairs.matrix(by_nu @ stable[1] - thirds @ stable[0])
         B = pairs.operator(by_nu @ nu_of.T - thirds @ theta_of.T)
-        X = covariance(A, _positive(B), found.values > NEAR)
+        X = covariance(A, _positive(B), near)
         return X, (stable[0] + pairs.total(X, theta_of), stable[1] + pairs.total(X, nu_of))
 
     def below() -> tuple[Array, tuple[Vector, Vector]]:
         return jnp.zeros((k, k), theta.dtype), stable
 
-    return found, *lax.cond(_is_near(found), at_edge, below)
-
-
-def _is_near(found: Refined) -> Array:
-    return jnp.any(found.values > NEAR)
+    return found, *lax.cond(jnp.any(near), at_edge, below)
 
 
 def _positive(B: Float[Array, "k k k k"]) -> Float[Array, "k k k k"]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from principalflow.objective import Objective, Vector
 
@@ -40,10 +40,21 @@ class Pairs(NamedTuple):
         upper = jnp.zeros((k, k), int).at[first, second].set(jnp.arange(first.size))
         return cls(first, second, jnp.maximum(upper, upper.T))
 
-    def thirds(self, objective: Objective, theta: Vector, U: Float[Array, "D k"]) -> Float[Array, "pairs D"]:
-        """Returns the gradients of u_i^T H u_j."""
-        one = lambda ij: objective.third(theta, U[:, ij[0]], U[:, ij[1]])  # noqa: E731
-        return lax.map(one, (self.first, self.second))
+    def of_both(self, near: Bool[Array, " k"]) -> Bool[Array, " pairs"]:
+        """Returns which pairs are of two directions that are near."""
+        return near[self.first] & near[self.second]
+
+    def thirds(
+        self, objective: Objective, theta: Vector, U: Float[Array, "D k"], near: Bool[Array, " k"]
+    ) -> Float[Array, "pairs D"]:
+        """Returns the gradients of u_i^T H u_j where both are near, and zero elsewhere."""
+
+        def one(pair: tuple[Array, Array, Array]) -> Vector:
+            i, j, is_wanted = pair
+            third = lambda: objective.third(theta, U[:, i], U[:, j])  # noqa: E731
+            return lax.cond(is_wanted, third, lambda: jnp.zeros_like(theta))
+
+        return lax.map(one, (self.first, self.second, self.of_both(near)))
 
     def matrix(self, entries: Float[Array, " pairs"]) -> Float[Array, "k k"]:
         """Returns the symmetric matrix with these entries."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -48,6 +48,8 @@ class Rod(Flow):
     and $Q^T\! K Q$ commute, and no inverse of S is needed, which may be 0. What the drift adds outside of them is left
     out: there $\Sigma$ rests near $\frac{h^2}4 ss^T$. The authors' H is the mean of those at the ends, ours that at c.
     It costs 2 rank + 1 gradients and a Hessian product.
+
+    The sources in $\dot\Sigma$ feed directions without an oscillation, which then grow too early at the edge.
 
     Args:
         h: The learning rate of the descent that is modelled.
@@ -94,6 +96,13 @@ class Rod(Flow):
         """Returns the ends of the rod, in either order: a covariance has no signs."""
         v = self.amplitude(objective, state)
         return [state.centre + v, state.centre - v]
+
+    def mean_loss(self, objective: Objective, state: RodState) -> Inexact[Array, ""]:
+        """Returns the mean loss over the rod, with what each of its directions adds to that of the centre."""
+        _, ends, lengths = _rods(state)
+        middle = objective.value(state.centre)
+        both = [objective.value(state.centre + sign * v) for v in (ends * lengths).T for sign in (1, -1)]
+        return middle + sum(each - middle for each in both) / 2
 
     def centre(self, objective: Objective, state: RodState) -> Vector:
         """Returns c."""
