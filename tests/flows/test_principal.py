@@ -133,7 +133,7 @@ def test_where_the_hessian_is_not_finite_the_field_is_not_converged(method, offs
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(branch="left"), "branch must be one of 'continuous', 'principal', got 'left'"),
+        (dict(branch="left"), "branch must be one of 'continuous', 'principal', 'tracked', got 'left'"),
         (dict(method="magic"), "method must be one of 'auto', 'dense', 'krylov', got 'magic'"),
         (dict(rtol=-1.0), "rtol must be a number above 0 and below 1"),
         (dict(rtol=1e308), "rtol must be a number above 0 and below 1"),

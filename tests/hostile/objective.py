@@ -143,8 +143,8 @@ _FLOWS = dict(
     BackwardError=(dict(h=0.1, order=2), dict(h=NUMBERS, order=NUMBERS)),
     TwoStep=(dict(h=0.1, order=2), dict(h=NUMBERS, order=NUMBERS)),
     Principal=(
-        dict(h=0.1, branch="continuous", method="auto", rtol=1e-8, max_products=10),
-        dict(h=NUMBERS, branch=WORDS, method=WORDS, rtol=NUMBERS, max_products=NUMBERS),
+        dict(h=0.1, branch="continuous", method="auto", rtol=1e-8, max_products=10, k=4),
+        dict(h=NUMBERS, branch=("tracked", *WORDS), method=WORDS, rtol=NUMBERS, max_products=NUMBERS, k=NUMBERS),
     ),
     PrincipalThirdOrder=(dict(h=0.1, method="krylov"), dict(h=NUMBERS, method=WORDS)),
     FlippedDirection=(

@@ -24,15 +24,16 @@ _RETURNED = """
     stability.LossChange stability.Stability stability.Measured runs.Kept training.Restored flows.Field flows.Solution
     spectrum.Trail Status stability.BatchSharpness stability.BatchThresholds
     optimizers.Edge optimizers.Filter optimizers.Part flows.CentralState flows.OptaxState flows.PairState
+    flows.TrackedState
     flows.CentralRMSPropState flows.RodState flows.TwoPointState
 """
 # ... what is subclassed, what modules share, and the page of the experiments, which are tested as a whole.
 _OTHERS = """
     flows.Flow flows.RateFlow flows.SpectralFlow flows.as_flow flows.compare flows.integrate flows.phi plot.typical
     report.write_experiments runs.add_row runs.check_free runs.last_checkpoint runs.read_config runs.read_status
-    spectrum.block_eigenpairs_and_product spectrum.check_memory spectrum.krylov stability.formulas stability.measure
-    stability.overlaps stability.progress_ratio training.parameters optimizers.Group optimizers.combined
-    optimizers.or_unknown optimizers.Moment optimizers.SecondMoment runs.scalars
+    spectrum.block_eigenpairs_and_product spectrum.check_memory spectrum.krylov spectrum.krylov_and_space
+    stability.formulas stability.measure stability.overlaps stability.progress_ratio training.parameters
+    optimizers.Group optimizers.combined optimizers.or_unknown optimizers.Moment optimizers.SecondMoment runs.scalars
 """
 WITHOUT_ROW = {*_RETURNED.split(), *_OTHERS.split()}
 

@@ -24,6 +24,7 @@ from principalflow.flows._quadratic import solve_quadratic
 from principalflow.flows._rod import Rod, RodState
 from principalflow.flows._step_flow import OptaxState, StepFlow
 from principalflow.flows._steps import BackwardError, TwoStep
+from principalflow.flows._tracked import TrackedState
 from principalflow.flows._two_point import TwoPoint, TwoPointState
 
 IGR = ImplicitGradientRegularization
@@ -56,6 +57,7 @@ __all__ = [
     "SpectralFlow",
     "StepFlow",
     "ThirdOrder",
+    "TrackedState",
     "TwoPoint",
     "TwoPointState",
     "TwoStep",

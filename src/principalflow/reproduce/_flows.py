@@ -31,6 +31,7 @@ COLOURS = {
     "third-order flow": "#CC79A7",
     "PF": "#009E73",
     "PF, principal branch": "#D55E00",
+    "PF, tracked branch": "#882255",
     "PF with third-order term": "#56B4E9",
 }
 # Of the adaptive solver: its tolerance, relative to descent's first step and to the parameters, and the steps it may
@@ -47,6 +48,7 @@ def named(h: float, names: Iterable[str]) -> dict[str, SpectralFlow]:
         "third-order flow": ThirdOrder(h),
         "PF": Principal(h),
         "PF, principal branch": Principal(h, branch="principal"),
+        "PF, tracked branch": Principal(h, branch="tracked"),
         "PF with third-order term": PrincipalThirdOrder(h),
         **{f"order {n}": BackwardError(h, order=n) for n in range(6)},
     }

@@ -9,7 +9,7 @@ from principalflow.spectrum._block import (
 )
 from principalflow.spectrum._density import Density, Trace, density, trace
 from principalflow.spectrum._eigenpairs import eigenpairs_and_gradient, sharpness, top_eigenpairs
-from principalflow.spectrum._krylov import Applied, apply, krylov
+from principalflow.spectrum._krylov import Applied, apply, krylov, krylov_and_space
 from principalflow.spectrum._trail import Trail
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "density",
     "eigenpairs_and_gradient",
     "krylov",
+    "krylov_and_space",
     "sharpness",
     "top_eigenpairs",
     "trace",

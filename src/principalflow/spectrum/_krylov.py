@@ -123,6 +123,18 @@ def krylov(
         max_products: The largest size of the basis.
         symmetric: Whether H is real and symmetric, so that T is tridiagonal up to rounding.
     """
+    return krylov_and_space(product, v, coefficients, rtol, max_products, symmetric)[0]
+
+
+def krylov_and_space(
+    product: Callable[[Vector], Vector],
+    v: Vector,
+    coefficients: Callable[[Projected], tuple[Inexact[Array, " m"], Float[Array, ""]]],
+    rtol: Float[Array, ""] | float,
+    max_products: int,
+    symmetric: bool,
+) -> tuple[Applied, Inexact[Array, "m D"], Projected]:
+    """Returns what `krylov` does, the basis, one vector a row, and H projected on it; what wasn't needed is zero."""
     rtol = jnp.maximum(rtol, _checks.resolution(v.dtype))
     size = min(max_products, v.size)
     length = _length(v)
@@ -164,7 +176,9 @@ def krylov(
     vector = jnp.where(length == 0, 0, length * (current @ basis[:size]))
     finite = jnp.all(jnp.isfinite(vector)) & jnp.all(jnp.isfinite(T))
     error = jnp.where(finite, jnp.where(length == 0, 0, error), jnp.inf)
-    return Applied(vector, error, k, error <= rtol)
+    inside = jnp.arange(size) < k
+    projected = jnp.where(inside[:, None] & inside, T[:size], 0)
+    return Applied(vector, error, k, error <= rtol), jnp.where(inside[:, None], basis[:size], 0), projected
 
 
 def lanczos(product: Callable[[Vector], Vector], v: Vector, size: int) -> Projected:
