@@ -96,7 +96,7 @@ def _claims_of(case: str, errors: Table) -> Iterator[Claim]:
                 float(to_principal[n]),
                 1,
             )
-    if errors["h_lambda"].min() > 2:
+    if errors["h_lambda"].min() > 2 and SHORT_TERM in middle.index:
         tracked = middle[TRACKED] / middle[["PF", PRINCIPAL]].min(axis=1)
         yield Claim.below(
             f"With its logarithm tracked along the path the PF is nearer than on both branches after {SHORT_TERM} "
