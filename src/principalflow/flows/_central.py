@@ -5,7 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -80,10 +80,13 @@ class Central(Flow):
     def covariance(self, objective: Objective, state: CentralState) -> Float[Array, "k k"]:
         r"""Returns X, the covariance of the oscillation along the directions of the state as they are found anew.
 
-        The mean loss is larger than that of the centre by tr(X)/h, the mean squared gradient by the trace of
-        $U^T H\,U X U^T H\,U$.
+        The mean squared gradient is larger than that of the centre by the trace of $U^T H\,U X U^T H\,U$.
         """
         return _covariance_at(self, objective, state)
+
+    def mean_loss(self, objective: Objective, state: CentralState) -> Inexact[Array, ""]:
+        """Returns the loss, averaged over the oscillation: that of the centre and tr(X)/h."""
+        return objective.value(state.centre) + jnp.trace(self.covariance(objective, state)) / self.h
 
 
 @_loss.needs("loss", _loss.PRODUCTS)

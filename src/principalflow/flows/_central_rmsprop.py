@@ -5,7 +5,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Inexact, PyTree
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -106,11 +106,12 @@ class CentralRMSProp(Flow):
         return state.centre
 
     def covariance(self, objective: Objective, state: CentralRMSPropState) -> Float[Array, "k k"]:
-        """Returns X, the covariance of the oscillation along the directions of the state as they are found anew.
-
-        The mean loss is larger than that of the centre by the trace of X.
-        """
+        """Returns X, the covariance of the oscillation along the directions of the state as they are found anew."""
         return _found(self, objective, state)[1]
+
+    def mean_loss(self, objective: Objective, state: CentralRMSPropState) -> Inexact[Array, ""]:
+        """Returns the loss, averaged over the oscillation: that of the centre and the trace of X."""
+        return objective.value(state.centre) + jnp.trace(self.covariance(objective, state))
 
 
 @_loss.needs("loss", _loss.PRODUCTS)

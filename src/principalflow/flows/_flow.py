@@ -92,6 +92,10 @@ class Flow(eqx.Module):
         """Returns the modelled parameters of `state`."""
         return state
 
+    def mean_loss(self, objective: Objective, state: PyTree) -> Inexact[Array, ""]:
+        """Returns the loss, averaged over the oscillation that the state stands for, where the flow models one."""
+        return objective.value(self.parameters(state))
+
     def at_step(self, objective: Objective, states: Sequence[PyTree], n: int) -> Vector:
         """Returns the iterate that it models after n steps, of its states at the steps up to there."""
         return self.parameters(states[-1])

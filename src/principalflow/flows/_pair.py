@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Inexact
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
@@ -65,6 +65,11 @@ class Oscillation(Flow):
     def at_step(self, objective: Objective, states: Sequence[Any], n: int) -> Vector:
         """Returns c + v after an even number of steps, and c - v after an odd one."""
         return self.iterates(objective, states[-1])[n % 2]
+
+    def mean_loss(self, objective: Objective, state: Any) -> Inexact[Array, ""]:
+        """Returns the mean loss of both iterates."""
+        above, below = self.iterates(objective, state)
+        return (objective.value(above) + objective.value(below)) / 2
 
     def centre(self, objective: Objective, state: Any) -> Vector:
         """Returns c."""

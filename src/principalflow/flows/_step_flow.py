@@ -85,8 +85,8 @@ class StepFlow(StepsFlow):
             _checks.function("read", self.read, "state")
         if damped_weights(self.order, self.modulus) is None:
             raise ValueError(
-                f"order must be lower for a modulus of {self.modulus:g}, got {self.order}: no field of that order found "
-                "lets all directions decay. Take a lower order, a longer period, or a smaller modulus if momentum is."
+                f"order must be lower for a modulus of {self.modulus:g}, got {self.order}: no field of that order was "
+                "found that lets all directions decay. Take a lower order or, with less momentum, a smaller modulus."
             )
 
     @classmethod

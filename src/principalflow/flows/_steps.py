@@ -80,6 +80,10 @@ class StepsFlow(Flow):
         now, following = self._two(objective, state)
         return (now - following) / 2
 
+    def mean_loss(self, objective: Objective, state: PyTree) -> Inexact[Array, ""]:
+        """Returns the mean loss of the iterates that a state stands for."""
+        return sum(map(objective.value, self.iterates(objective, state)), jnp.zeros(())) / self.period
+
     def evaluate(self, objective: Objective, state: PyTree) -> Field:
         """Returns the field; its error is what rounding leaves of it, and infinite where the series diverges."""
         return self._evaluate(objective, self._checked(objective, state))
