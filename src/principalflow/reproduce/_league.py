@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
+from math import ceil
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,11 +27,14 @@ _MIDDLE, _ALTERNATING = np.array([1, 2, 1]) / 4, np.array([1, -2, 1]) / 4
 _BEHIND = {Central: 1.0, CentralRMSProp: 1.0, Rod: 0.5}
 # The first spike is the first maximum of the amplitude that is so large beside the largest of the run.
 _SPIKE = 0.2
+# The share of the course over whose end centres are averaged, for models of the mean over time, which have no spikes.
+_LAST = 0.25
 # How far aside the run begins a second time, to see how well its path is determined.
 _ASIDE = 1e-9
 BESIDE = "the run itself, from 1e-9 away"
 COLUMNS = {
     "distance": "distance at the end, over the path's length",
+    "mean_distance": "distance of the means over the last quarter",
     "sharpness_error": "error of λ₀ over its threshold, times 2",
     "loss_error": "error of the centre's loss",
     "mean_loss_error": "error of the mean loss",
@@ -132,9 +136,11 @@ def follow(race: Race, models: Mapping[str, Model], every: int, looks: int) -> T
     def add(name: str, found: Sequence[Look], **more: Any) -> None:
         course = _course(race, name, times, found, seen)
         courses.append(course)
-        whole = len(found) == len(truth)
-        distance = float(jnp.linalg.norm(found[-1].centre - truth[-1].centre)) / length if whole else np.nan
-        errors.append({"race": race.name, "model": name, "distance": distance, **_errors(course, reference), **more})
+        distances = {
+            column: _distance(found, truth, last) / length
+            for column, last in (("distance", 1), ("mean_distance", ceil(_LAST * len(truth))))
+        }
+        errors.append({"race": race.name, "model": name, **distances, **_errors(course, reference), **more})
 
     add(BESIDE, again, gradients=1.0, status="", message="")
     for name, model in models.items():
@@ -151,6 +157,14 @@ def follow(race: Race, models: Mapping[str, Model], every: int, looks: int) -> T
         gradients = solution.cost / race.steps
         add(name, found, gradients=gradients, status=str(solution.status), message=solution.message)
     return {"errors": pandas.DataFrame(errors), "courses": pandas.concat(courses, ignore_index=True)}
+
+
+def _distance(found: Sequence[Look], truth: Sequence[Look], last: int) -> float:
+    """Returns the distance of the means over so many last centres; NaN for what didn't come to the end."""
+    if len(found) < len(truth):
+        return np.nan
+    means = (jnp.mean(jnp.stack([look.centre for look in looks[-last:]]), axis=0) for looks in (found, truth))
+    return float(jnp.linalg.norm(jnp.subtract(*means)))
 
 
 class _Run:

@@ -76,7 +76,7 @@ class Config:
     """What is to be followed, how exactly, and at how many points of a course the sharpness is measured."""
 
     settings: tuple[Setting, ...]
-    rtol: float = 1e-6
+    rtol: float = 2e-6
     looks: int = 30
     seed: int = 0
 
@@ -149,8 +149,9 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         *_accuracy(established, TWO_STEP, "the two-step flow of order 3", 1e-4, 0.001, 16),
         *_accuracy(established, PAIR, "the pair flow of orders (2, 2)", 5e-4, 0.002, 32),
         Claim.at_most(
-            "There the central flow, which has no spikes, is a little off the mean path: its largest distance",
-            _largest(established, CENTRAL, "distance"),
+            "There the central flow, which has no spikes, models the mean over time: its largest distance, averaged "
+            "over the last quarter",
+            _largest(established, CENTRAL, "mean_distance"),
             0.015,
         ),
         Claim.below(
@@ -290,7 +291,7 @@ _FEW = (NGF, "two steps, order 0", "two steps, order 1", "two steps, order 2", T
 _CPU = (
     replace(_VALLEY, steps=500),
     replace(_SQUARE, name="tanh, square loss, after the first spike", begin=550, steps=300, seeds=_SEEDS),
-    replace(_SQUARE, name="the same at a lower rate", h=0.045, begin=1000, steps=300, seeds=_SEEDS),
+    replace(_SQUARE, name="the same at a lower rate", h=0.0525, begin=1100, steps=300, seeds=_SEEDS),
     replace(_SQUARE, name="the same after 900 steps", begin=900, steps=300, seeds=_SEEDS),
     replace(_SQUARE, name="tanh, square loss, before the first spike", kind="other", begin=404, steps=200),
     replace(_RELU, steps=300),
