@@ -1,12 +1,10 @@
 """Flows through the edge of stability: how far they are from descent after hundreds of steps, and what they cost.
 
     python benchmarks/edge.py             a table
-    python benchmarks/edge.py --optimizers    RMSProp and Adam, each near its own edge
     python benchmarks/edge.py --json      the same for programs
 
 A tanh network of 3,466 parameters on 600 digits, with square loss and h = 0.115, from step 30 on. Distances are between
-centres, (1/4, 1/2, 1/4) of three successive iterates, at the end, over the length of descent's path of centres. Of
-the optimisers it is the distance from the run after 200 steps, over how far that went.
+centres, (1/4, 1/2, 1/4) of three successive iterates, at the end, over the length of descent's path of centres.
 """
 
 import argparse
@@ -17,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from sklearn.datasets import load_digits
 
 import principalflow as pf
@@ -28,9 +25,6 @@ SIZES = (64, 32, 32, 10)
 CENTRES = {pf.flows.Central: 0.0, pf.flows.Rod: 0.5}
 # How far aside descent starts, to see how well its own path is determined.
 ASIDE = 1e-9
-# With how many steps each has come to its edge.
-OPTIMIZERS = {"RMSProp": (optax.rmsprop(2e-3, decay=0.99), 200), "Adam": (optax.adam(0.01, b2=0.99), 300)}
-OPTIMIZER_STEPS = 200
 
 
 def main() -> None:
@@ -40,13 +34,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=30, help="steps of descent before")
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--optimizers", action="store_true", help="RMSProp and Adam instead of descent")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    if options.optimizers:
-        found = [row for rtol in options.rtol for row in optimizer_rows(options.seed, rtol)]
-    else:
-        found = [row for rtol in options.rtol for row in rows(options.seed, rtol, options.start, options.steps)]
+    found = [row for rtol in options.rtol for row in rows(options.seed, rtol, options.start, options.steps)]
     if options.json:
         print(json.dumps(found, indent=2))
         return
@@ -80,39 +70,6 @@ def rows(seed: int, rtol: float, begin: int, steps: int) -> list[dict[str, Any]]
         cost = solution.cost / steps
         found.append(dict(flow=name, rtol=rtol, distance=distance, gradients_a_step=cost, status=solution.status))
     return found
-
-
-def optimizer_rows(seed: int, rtol: float) -> list[dict[str, Any]]:
-    objective, found = problem(seed), []
-    for name, (tx, begin) in OPTIMIZERS.items():
-        start, state = run(tx, objective, objective.theta, None, begin)
-        edge = pf.optimizers.edge(tx, state, objective.unravel(start))
-        sharpness = pf.spectrum.top_eigenpairs(objective, start, 1, preconditioner=edge.preconditioner).values[0]
-        name = f"{name} at {float(sharpness) / edge.threshold:.2f}"
-        end, _ = run(tx, objective, start, state, OPTIMIZER_STEPS)
-        for order in range(3):
-            flow = pf.flows.StepFlow.from_optax(tx, state=state, order=order)
-            solution = pf.integrate(flow, objective, start, OPTIMIZER_STEPS, rtol=rtol, max_steps=2000)
-            distance = float(jnp.linalg.norm(solution.theta - end) / jnp.linalg.norm(end - start))
-            row = dict(flow=f"{name}, order {order}", rtol=rtol, distance=distance, status=solution.status)
-            found.append(row | dict(gradients_a_step=solution.cost / OPTIMIZER_STEPS))
-    return found
-
-
-def run(tx: Any, objective: pf.Objective, theta: Any, state: Any, steps: int) -> tuple[Any, Any]:
-    """Returns parameters and state after so many steps on all samples."""
-    params = objective.unravel(theta)
-    state = tx.init(params) if state is None else state
-
-    @jax.jit
-    def step(params: Any, state: Any) -> tuple[Any, Any]:
-        gradient = objective.unravel(objective.gradient(params))
-        updates, state = tx.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state
-
-    for _ in range(steps):
-        params, state = step(params, state)
-    return objective.flat("params", params), state
 
 
 def flows() -> dict[str, pf.flows.Flow]:

@@ -1,10 +1,12 @@
 """Prints what `principalflow reproduce` saved as tables for these docs.
 
-The first argument is a claims.json, whose claims are printed (of the experiments that are named after it), or the
-contenders.parquet of an experiment on DAL, whose contenders are.
+The first argument is a claims.json, whose claims are printed (of the experiments that are named after it), the
+contenders.parquet of an experiment on DAL, whose contenders are, or the errors of a league at the edge of stability.
 """
 
 import json
+import math
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,12 +40,47 @@ def contenders(rows: Sequence[Mapping[str, Any]], setting: str) -> str:
     return "\n".join(lines)
 
 
+def distances(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the Markdown table of a league's distances, in hundredths of the path's length."""
+    names = list(dict.fromkeys(item["model"] for item in rows))
+    found = {(item["race"], item["model"]): item["distance"] for item in rows}
+    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for first in dict.fromkeys(item["race"] for item in rows):
+        values = (found.get((first, name)) for name in names)
+        cells = ["" if value is None else "–" if math.isnan(value) else f"{100 * value:.2g}" for value in values]
+        lines.append(f"| {first} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def medians(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the Markdown table of a league's models: the medians of their errors and prices over all races."""
+    columns = {
+        "mean_distance": "averaged at the end",
+        "sharpness_error": "error of hλ₀",
+        "loss_error": "of the centre's loss",
+        "mean_loss_error": "of the mean loss",
+        "spike_error": "first spike off by",
+        "gradients": "gradients a step",
+    }
+    lines = [f"| | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
+    for name in dict.fromkeys(row["model"] for row in rows):
+        cells = []
+        for column in columns:
+            values = [abs(row[column]) for row in rows if row["model"] == name and not math.isnan(row[column])]
+            cells.append(f"{statistics.median(values):.2g}" if values else "–")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main(path: Path, names: Sequence[str]) -> None:
     """Prints the tables."""
     if path.suffix == ".parquet":
         import pandas
 
         rows = pandas.read_parquet(path).to_dict("records")
+        if "race" in rows[0]:
+            print(f"{distances(rows)}\n\n{medians(rows)}")
+            return
         for setting in dict.fromkeys(row["setting"] for row in rows):
             print(f"{setting}\n\n{contenders(rows, setting)}\n")
         return

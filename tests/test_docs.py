@@ -26,7 +26,7 @@ def claims_table():
     return module
 
 
-@pytest.mark.parametrize("name", ["results-edge", "results-dal"])
+@pytest.mark.parametrize("name", ["results-edge", "results-dal", "results-league"])
 def test_the_tables_of_claims_are_those_of_the_saved_run(claims_table, name):
     claims = json.loads((DOCS / name / "claims.json").read_text(encoding="utf-8"))
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
@@ -43,6 +43,14 @@ def test_the_tables_of_contenders_are_those_of_the_saved_run(claims_table):
     settings = dict.fromkeys(row["setting"] for row in rows)
     assert settings
     assert [item for item in settings if claims_table.contenders(rows, item) not in page] == []
+
+
+@pytest.mark.parametrize("league", ["edge-league", "edge-league-optimisers"])
+def test_the_tables_of_leagues_are_those_of_the_saved_run(claims_table, league):
+    rows = pandas.read_parquet(DOCS / "results-league" / f"{league}.parquet").to_dict("records")
+    page = (DOCS / "results-league.md").read_text(encoding="utf-8")
+    assert claims_table.distances(rows) in page
+    assert claims_table.medians(rows) in page
 
 
 def test_the_tests_that_the_page_on_reliability_names_are_there():

@@ -114,6 +114,20 @@ def test_beyond_the_series_the_solution_says_so_and_names_the_remedy():
     assert pf.integrate(TwoStep(1.0), below, [1e-3, 1.0], 10.0).status == "completed"
 
 
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_growing_oscillation_is_seen_beside_what_decays(order):
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([2.45, 1.8, 1.0, 0.1])))
+    theta = jnp.array([0.01, 0.1, 1.0, 1.0])
+    field = TwoStep(1.0, order=order).evaluate(bowl, pf.descend(bowl, theta, 1.0, 10).thetas[-1])
+    assert field.error == np.inf
+
+
+def test_momentum_below_its_edge_is_no_divergence():
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([3.0, 1.0, 0.1])))
+    flow = StepFlow.from_optax(optax.sgd(1.0, momentum=0.9), order=3)
+    assert pf.integrate(flow, bowl, [1.0, 1.0, 1.0], 50).status == "completed"
+
+
 @pytest.mark.parametrize("order", [0, 3])
 def test_any_update_has_the_flow_that_its_kind_has(order):
     objective, h = regression(), 0.1

@@ -21,8 +21,10 @@ from principalflow.objective import Objective, Vector, checked_theta
 
 # Where rounding alone leaves fewer than three digits.
 _LARGEST_ROUNDING = 1e-3
-# The series converges while each difference is shorter than the one before. A direction at h*lambda of 2.4 has this.
-_LARGEST_GROWTH = 0.96
+# The series of a direction converges while a period multiplies it by less than 2. At h*lambda of 2.4 it does by this.
+_LARGEST_GROWTH = 1.96
+# The least share of its rate of growth that an oscillation has a step later.
+_STEADY = 0.8
 # Where multipliers are to decay: at how many on their boundary that is asked for, how many terms more than the series
 # has are tried, and the least rate of decay there, a period.
 _ANGLES, _MOST_MORE_TERMS, _LEAST_DECAY = 721, 8, 1e-3
@@ -106,27 +108,35 @@ class StepsFlow(Flow):
                 "three digits of the field. Give float64 parameters, or take a lower order."
             )
         weights = self.weights
-        rows = [weights, *(_difference_weights(of, len(weights)) for of in (n - 1, n))]
+        table = np.zeros((4, self.period * len(weights)))
+        table[0] = np.repeat(weights, self.period)
+        if n and self.period % 2 == 0:
+            # What alternates from step to step, at three steps: drift and what decays are filtered out.
+            alternating = [(-1) ** j * comb(2 * n - 1, j) / 2 ** (2 * n - 1) for j in range(2 * n)]
+            for begin in range(3):
+                table[1 + begin, begin : begin + 2 * n] = alternating
 
         def add(sums: tuple, row: Array) -> tuple:
-            state, total, (former, latter), largest = sums
+            state, total, swings, largest = sums
             moved = self.increment(objective, state)
             step = self.parameters(moved)
             total = jax.tree.map(lambda t, m: t + row[0].astype(m.dtype) * m, total, moved)
-            differences = former + row[1] * step, latter + row[2] * step
+            swings = swings + row[1:, None] * step
             following = jax.tree.map(jnp.add, state, moved)
-            return (following, total, differences, jnp.maximum(largest, jnp.max(jnp.abs(step)))), None
+            return (following, total, swings, jnp.maximum(largest, jnp.max(jnp.abs(step)))), None
 
         nothing = jax.tree.map(jnp.zeros_like, state)
-        start = state, nothing, (self.parameters(nothing),) * 2, jnp.zeros((), jnp.finfo(dtype).dtype)
-        table = jnp.asarray(np.repeat(np.transpose(rows), self.period, axis=0), dtype)
-        (_, total, (former, latter), largest), _ = lax.scan(add, start, table)
+        start = (
+            state,
+            nothing,
+            jnp.zeros((3, self.parameters(state).size), dtype),
+            jnp.zeros((), jnp.finfo(dtype).dtype),
+        )
+        (_, total, swings, largest), _ = lax.scan(add, start, jnp.asarray(table.T, dtype))
         # Steps further down are shorter, but their rounding is not: it is that of theta.
         lost = _rounding(weights, dtype) * largest / jnp.max(jnp.abs(self.parameters(total)))
         error = jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
-        if n and self.period % 2 == 0:
-            grown = jnp.vdot(former, latter).real > _LARGEST_GROWTH * jnp.vdot(former, former).real
-            error = jnp.where(grown, jnp.inf, error)
+        error = jnp.where(_grows(swings, _LARGEST_GROWTH ** (1 / self.period)), jnp.inf, error)
         scale = 1 / (self.period * self.step_time)
         vector = jax.tree.map(lambda leaf: scale * leaf, total)
         return Field(vector, 0, error, error <= _LARGEST_ROUNDING, gradients=self.period * len(weights))
@@ -287,9 +297,14 @@ def most_order(dtype: Any) -> int:
     return next(order for order in count() if _rounding(log_weights(order + 1), dtype) > _LARGEST_ROUNDING)
 
 
-def _difference_weights(of: int, terms: int) -> list[float]:
-    """Returns the weights of so many successive changes in their difference of some order."""
-    return [float((-1) ** (of - j) * comb(of, j)) if 0 <= j <= of else 0.0 for j in range(terms)]
+def _grows(swings: Inexact[Array, "3 D"], most: float) -> Array:
+    """Returns whether what alternates grows by more than a factor from each step to the next, and steadily.
+
+    A kink of the loss looks like growth, too, but like one that ends.
+    """
+    products = swings @ swings.conj().T
+    first, second = (-products[i, i + 1].real / products[i, i].real for i in (0, 1))
+    return (jnp.minimum(first, second) > most) & (second > _STEADY * first)
 
 
 def _rounding(weights: Sequence[float], dtype: Any) -> float:

@@ -31,8 +31,8 @@ class Setting:
 
     Attributes:
         name: Its name.
-        kind: What is claimed of it: "established" for a run that oscillates already, at most a little beyond 2/h; "far"
-            for one that goes far beyond; "other" for what else there is.
+        kind: What is claimed of it: "established" where a run oscillates already, at most a little beyond 2/h; "far"
+            where it goes far beyond; "other" elsewhere.
         h: The rate.
         begin: After how many steps flows start.
         steps: How many steps they follow.
@@ -45,7 +45,7 @@ class Setting:
         activation: Of both.
         gain: Of the starting weights.
         loss: The loss.
-        seeds: From how many starting weights.
+        seeds: Of its starting weights; the league's is added to each.
         every: How many steps lie between two points of a course.
         models: Which models follow it.
         rtol: How exactly, where it isn't as exactly as in the other settings.
@@ -65,7 +65,7 @@ class Setting:
     activation: str = "tanh"
     gain: float = 1.0
     loss: Literal["mean-square", "cross-entropy"] = "mean-square"
-    seeds: int = 1
+    seeds: tuple[int, ...] = (0,)
     every: int = 2
     models: tuple[str, ...] = MODELS
     rtol: float | None = None
@@ -111,11 +111,11 @@ def _models(race: Race, rtol: float, names: Sequence[str]) -> dict[str, Model]:
 
 def _races(config: Config) -> Iterator[tuple[Setting, Race]]:
     for setting in config.settings:
-        for seed in range(config.seed, config.seed + setting.seeds):
-            objective = _objective(setting, seed)
+        for seed in setting.seeds:
+            objective = _objective(setting, config.seed + seed)
             before = setting.before or setting.h
             start = descend(objective, objective.theta, before, setting.begin, keep="last").thetas[-1]
-            name = setting.name if setting.seeds == 1 else f"{setting.name}, seed {seed}"
+            name = setting.name if len(setting.seeds) == 1 else f"{setting.name}, seed {seed}"
             yield setting, _race(name, setting, objective, start)
 
 
@@ -173,15 +173,17 @@ def claims(config: Config, tables: Tables) -> list[Claim]:
         ),
         _warned(errors, courses),
         Claim.at_least(
-            "On every problem our best model is closer than the NGF by 15 times and more: the smallest ratio",
-            _best_of_ours(errors, [NGF]),
+            "On every problem that isn't far beyond 2/h our best model is closer than the NGF by 15 times and more: "
+            "the smallest ratio",
+            _best_of_ours(errors[errors["kind"] != "far"], [NGF]),
             15,
-            note=_winners(errors),
         ),
         Claim.above(
-            "and closer than the central flow, the rod flow and the two points: the smallest ratio",
+            "On every problem our best model is closer than the central flow, the rod flow and the two points: the "
+            "smallest ratio",
             _best_of_ours(errors, [CENTRAL, ROD, TWO_POINTS]),
             1,
+            note=_winners(errors),
         ),
         Claim.below(
             "What the run itself makes of a start 1e-9 away: its largest distance",
@@ -274,8 +276,8 @@ def explore(config: Config, tables: Tables) -> dict[str, Any]:
 _VALLEY = Setting("valley", "other", h=1, begin=0, steps=300, model="valley")
 _SQUARE = Setting("tanh, square loss", "established", h=0.0575, begin=700, steps=100)
 _RELU = replace(_SQUARE, name="relu, square loss", kind="other", begin=400, activation="relu", rtol=1e-3)
-_ENTROPY = Setting("tanh, cross-entropy", "far", h=0.4, begin=10, steps=60, loss="cross-entropy")
-_SEEDS = 3
+_ENTROPY = Setting("tanh, cross-entropy", "far", h=0.45, begin=10, steps=60, seeds=(2,), loss="cross-entropy")
+_SEEDS = (0, 1, 2)
 _MNIST = Setting(
     "MNIST MLP",
     "other",
@@ -295,8 +297,8 @@ _CPU = (
     replace(_SQUARE, name="the same after 900 steps", begin=900, steps=300, seeds=_SEEDS),
     replace(_SQUARE, name="tanh, square loss, before the first spike", kind="other", begin=404, steps=200),
     replace(_RELU, steps=300),
-    replace(_ENTROPY, steps=200, seeds=_SEEDS),
-    replace(_ENTROPY, name="tanh, cross-entropy at a higher rate", h=0.45, steps=200, seeds=_SEEDS),
+    replace(_ENTROPY, h=0.4, steps=200, seeds=_SEEDS),
+    replace(_ENTROPY, name="tanh, cross-entropy at a higher rate", steps=200, seeds=_SEEDS),
     _MNIST,
     replace(
         _MNIST,
