@@ -28,13 +28,13 @@ _BEHIND = {Central: 1.0, CentralRMSProp: 1.0, Rod: 0.5}
 # The first spike is the first maximum of the amplitude that is so large beside the largest of the run.
 _SPIKE = 0.2
 # The share of the course over whose end centres are averaged, for models of the mean over time, which have no spikes.
-_LAST = 0.25
+_LAST = 0.5
 # How far aside the run begins a second time, to see how well its path is determined.
 _ASIDE = 1e-9
 BESIDE = "the run itself, from 1e-9 away"
 COLUMNS = {
     "distance": "distance at the end, over the path's length",
-    "mean_distance": "distance of the means over the last quarter",
+    "mean_distance": "distance of the means over the last half",
     "sharpness_error": "error of λ₀ over its threshold, times 2",
     "loss_error": "error of the centre's loss",
     "mean_loss_error": "error of the mean loss",
