@@ -18,7 +18,6 @@ from principalflow._lab import Table, Tables
 from principalflow.flows import Central, CentralRMSProp, Flow, Rod, StepFlow, integrate
 from principalflow.objective import Objective, Vector
 from principalflow.reproduce._flows import COLOURS
-from principalflow.reproduce._flows import DESCENT as RUN
 from principalflow.spectrum import top_eigenpairs
 
 # Three successive iterates make a centre and an amplitude, the middle one being both at once.
@@ -31,7 +30,7 @@ _SPIKE = 0.2
 _LAST = 0.5
 # How far aside the run begins a second time, to see how well its path is determined.
 _ASIDE = 1e-9
-BESIDE = "the run itself, from 1e-9 away"
+RUN, BESIDE = "the run itself", "the run itself, from 1e-9 away"
 COLUMNS = {
     "distance": "distance at the end, over the path's length",
     "mean_distance": "distance of the means over the last half",
@@ -262,38 +261,43 @@ def draw(tables: Tables, columns: Mapping[str, str]) -> Figure:
     races = list(dict.fromkeys(courses["race"]))
     shade = colours([name for name in dict.fromkeys(courses["model"]) if name != BESIDE])
     width = len(columns) + 1
-    figure = Figure(figsize=(5 * width, 3.4 * len(races)), layout="constrained")
+    figure = Figure(figsize=(5 * width, 3.4 * len(races) + 0.8), layout="constrained")
     grid = figure.subplots(len(races), width, squeeze=False)
+    lines = {}
     for axes, race in zip(grid, races, strict=True):
         rows = courses[courses["race"] == race]
         for ax, (column, title) in zip(axes, columns.items(), strict=False):
             for name, course in rows[rows["model"] != BESIDE].groupby("model", sort=False):
                 course = course.dropna(subset=[column])
                 style = {"color": "black", "linewidth": 2.5} if name == RUN else {"color": shade[name]}
-                ax.plot(course["step"], course[column], label=name, alpha=0.8, **style)
-            run = rows[rows["model"] == RUN][column]
-            low, high = run.min(), run.max()
+                (lines[name],) = ax.plot(course["step"], course[column], label=name, alpha=0.8, **style)
+            _limit(ax, rows.loc[rows["model"] == RUN, column])
             if column == "sharpness":
                 ax.axhline(2, color="grey", linestyle="--", linewidth=0.8)
-                ax.set_ylim(low - 0.3 * (high - low), high + 0.6 * (high - low))
-            else:
-                ax.set_yscale("log")
-                ax.set_ylim(max(low, 1e-12 * high) / 2, 3 * high)
             ax.set(title=f"{race}: {title}", xlabel="step")
         _draw_prices(axes[-1], errors[errors["race"] == race], shade)
-    grid[0, 0].legend(fontsize=7)
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=7)
     return figure
+
+
+def _limit(ax: Axes, run: pandas.Series) -> None:
+    """Shows what is about where the run is, on a logarithmic axis if that spans much."""
+    low, high = run.min(), run.max()
+    if low > 0 and high > 3 * low:
+        ax.set_yscale("log")
+        ax.set_ylim(low / (high / low) ** 0.3, high * (high / low) ** 0.3)
+    elif high > low:
+        ax.set_ylim(low - 0.4 * (high - low), high + 0.6 * (high - low))
 
 
 def _draw_prices(ax: Axes, errors: Table, shade: Mapping[str, Any]) -> None:
     """Draws distance over price."""
     for _, row in errors[errors["model"] != BESIDE].iterrows():
-        ax.loglog(row["gradients"], row["distance"], "o", color=shade[row["model"]])
-        ax.annotate(
-            row["model"], (row["gradients"], row["distance"]), fontsize=7, xytext=(4, 2), textcoords="offset points"
-        )
-    beside = errors.loc[errors["model"] == BESIDE, "distance"]
-    ax.axhline(float(beside.iloc[0]), color="grey", linestyle=":", linewidth=0.8)
+        point = row["gradients"], row["distance"]
+        ax.loglog(*point, "o", color=shade[row["model"]])
+        ax.annotate(row["model"], point, fontsize=7, xytext=(4, 2), textcoords="offset points")
+    ax.margins(0.2)
+    ax.xaxis.set_minor_formatter("")
     ax.set(title="distance over price", xlabel="gradients a step", ylabel="distance over length")
 
 

@@ -16,8 +16,7 @@ from principalflow.flows import IGR, BackwardError, Central, NegativeGradient, P
 from principalflow.models import MLP, VGG, loss
 from principalflow.objective import Objective, Vector
 from principalflow.reproduce import _league
-from principalflow.reproduce._flows import DESCENT as RUN
-from principalflow.reproduce._league import Model, Race
+from principalflow.reproduce._league import RUN, Model, Race
 
 NGF, CENTRAL, ROD, TWO_POINTS = "NGF", "central, k = 4", "rod, rank 4", "two points"
 PAIR, TWO_STEP = "pair (2, 2)", "two steps, order 3"

@@ -20,8 +20,7 @@ from principalflow.flows import CentralRMSProp, CentralRMSPropState, StepFlow
 from principalflow.models import MLP, loss
 from principalflow.objective import Objective, Vector
 from principalflow.reproduce import _league
-from principalflow.reproduce._flows import DESCENT as RUN
-from principalflow.reproduce._league import Model, Race
+from principalflow.reproduce._league import RUN, Model, Race
 
 HEAVY_BALL, NESTEROV, RMSPROP, ADAM = "heavy ball", "Nesterov", "RMSProp", "Adam"
 CENTRAL, ONE = "central, k = 4", "one step, order 0"
