@@ -21,8 +21,8 @@ import principalflow as pf
 
 H, SAMPLES = 0.115, 600
 SIZES = (64, 32, 32, 10)
-# Flows whose path is that of centres, and how many steps a centre is later than the state that has it.
-CENTRES = {pf.flows.Central: 0.0, pf.flows.Rod: 0.5}
+# Flows whose state is a centre, and how many steps it is behind that of three iterates from its time on.
+BEHIND = {pf.flows.Central: 1.0, pf.flows.Rod: 0.5}
 # How far aside descent starts, to see how well its own path is determined.
 ASIDE = 1e-9
 
@@ -59,11 +59,10 @@ def rows(seed: int, rtol: float, begin: int, steps: int) -> list[dict[str, Any]]
         way: Any = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
         if isinstance(flow, pf.flows.Central):
             way = dict(solver="euler", step=H / 4)
-        # The last centre of descent stands one step after the state whose iterates it is of.
-        behind = next((steps for kind, steps in CENTRES.items() if isinstance(flow, kind)), 1.0)
-        solution = pf.integrate(flow, objective, start, (steps + 1 - behind) * H, **way)
+        behind = next((late for kind, late in BEHIND.items() if isinstance(flow, kind)), 0.0)
+        solution = pf.integrate(flow, objective, start, (steps + behind) * H, **way)
         centre = solution.theta
-        if behind == 1.0:
+        if not behind:
             three = pf.descend(objective, centre, H, 2).thetas
             centre = (three[0] + 2 * three[1] + three[2]) / 4
         distance = float(jnp.linalg.norm(centre - centres[-1]) / length)

@@ -53,7 +53,7 @@ def distances(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def medians(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the Markdown table of a league's models: the medians of their errors and prices over all races."""
+    """Returns the Markdown table of a league's models: medians over the races that they finished, and how many."""
     columns = {
         "mean_distance": "averaged at the end",
         "sharpness_error": "error of hλ₀",
@@ -62,11 +62,13 @@ def medians(rows: Sequence[Mapping[str, Any]]) -> str:
         "spike_error": "first spike off by",
         "gradients": "gradients a step",
     }
-    lines = [f"| | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
+    lines = [f"| | finished | {' | '.join(columns.values())} |", "|---" * (len(columns) + 2) + "|"]
     for name in dict.fromkeys(row["model"] for row in rows):
-        cells = []
+        own = [row for row in rows if row["model"] == name]
+        finished = [row for row in own if not math.isnan(row["distance"])]
+        cells = [f"{len(finished)} of {len(own)}"]
         for column in columns:
-            values = [abs(row[column]) for row in rows if row["model"] == name and not math.isnan(row[column])]
+            values = [abs(row[column]) for row in finished if not math.isnan(row[column])]
             cells.append(f"{statistics.median(values):.2g}" if values else "–")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 The arguments: the folder of the results, the page's folder, and the experiments whose contenders to keep, if any:
 `python docs/keep_results.py results docs/results-dal dal drift-generalisation dal-momentum`. The errors of leagues are
-kept of themselves.
+always copied.
 """
 
 import shutil

@@ -22,6 +22,7 @@ from sklearn.datasets import load_digits  # noqa: E402
 
 import principalflow as pf  # noqa: E402
 
+H = 0.115  # the learning rate
 EVERY = 5  # steps between two points of a curve
 
 
@@ -38,13 +39,12 @@ def loss(params, batch):
     return jnp.mean(jnp.sum((x @ weights + bias - targets) ** 2, axis=1)) / 2
 
 
-def follow(flow, objective, theta, time, rtol=1e-5):
-    """Returns the solution, with the states at every few steps' time."""
-    saves = np.linspace(0, time, round(time / (EVERY * H)) + 1)
-    solution = pf.integrate(flow, objective, theta, time, saves=saves, rtol=rtol, atol=rtol / 1000, max_steps=5000)
-    print(
-        f"{type(flow).__name__}: {solution.message}, for {solution.cost / (time / H):.1f} gradients a step of descent."
-    )
+def follow(flow, objective, theta, steps):
+    """Returns the solution, with the states at these steps of descent."""
+    saves = steps * H
+    solution = pf.integrate(flow, objective, theta, saves[-1], saves=saves, rtol=1e-5, atol=1e-8, max_steps=5000)
+    price = solution.cost / steps[-1]
+    print(f"{type(flow).__name__}: {solution.message}, for {price:.1f} gradients a step of descent.")
     return solution
 
 
@@ -54,9 +54,6 @@ def sharpness(objective, thetas):
         pairs = pf.spectrum.top_eigenpairs(objective, theta, 1, guess=pairs, tol=1e-3)
         values.append(float(pairs.values[0]))
     return np.array(values)
-
-
-H = 0.115
 
 
 def main() -> None:
@@ -72,14 +69,14 @@ def main() -> None:
     data = (images[:600] / 16, np.eye(10)[labels[:600]])
     objective = pf.Objective(loss, network([64, 32, 32, 10]), data)
     theta = pf.descend(objective, objective.theta, H, options.before, keep="last").thetas[-1]
-    time, steps = options.steps * H, np.arange(0, options.steps + 1, EVERY)
+    steps = np.arange(0, options.steps + 1, EVERY)
 
     # When does it spike? The flow of two steps has the oscillation in it.
     flow = pf.flows.TwoStep(H, order=2)
-    path = follow(flow, objective, theta, time)
+    path = follow(flow, objective, theta, steps)
     amplitude = [float(jnp.linalg.norm(flow.amplitude(objective, state))) for state in path.states]
     peak = int(np.argmax(amplitude))
-    print(f"  The oscillation is {amplitude[0]:.1e} now, and largest after {steps[peak]} steps: {amplitude[peak]:.1e}.")
+    print(f"  Half a step is {amplitude[0]:.1e} now, and longest after {steps[peak]} steps: {amplitude[peak]:.1e}.")
 
     # What is the mean loss? That of both iterates; the one between them is lower.
     mean_loss = [float(flow.mean_loss(objective, state)) for state in path.states]
@@ -87,24 +84,25 @@ def main() -> None:
 
     # What would a smaller rate do? The time is the same, the steps are shorter.
     calmer = pf.flows.TwoStep(options.smaller, order=2)
-    calm = follow(calmer, objective, theta, time)
+    calm = follow(calmer, objective, theta, steps)
     calm_amplitude = [float(jnp.linalg.norm(calmer.amplitude(objective, state))) for state in calm.states]
     print(f"  At a rate of {options.smaller} it is at most {max(calm_amplitude):.1e} in the same time.")
 
     # How sharp would the loss become without the oscillation? The gradient flow has none.
-    smooth = follow(pf.flows.NegativeGradient(), objective, theta, time)
+    smooth = follow(pf.flows.NegativeGradient(), objective, theta, steps)
     sharp = {
         "at the centre of the oscillation": sharpness(objective, centres),
         f"with a rate of {options.smaller}": sharpness(objective, calm.thetas),
         "without oscillation (gradient flow)": sharpness(objective, smooth.thetas),
     }
-    print("λ₀ is at most", ", ".join(f"{H * values.max():.2f}/h {name}" for name, values in sharp.items()) + ".")
+    print(f"2/h is {2 / H:.1f}, at a rate of {options.smaller} {2 / options.smaller:.1f}.")
+    print("λ₀ is at most", ", ".join(f"{values.max():.1f} {name}" for name, values in sharp.items()) + ".")
 
     # And now descent itself.
     thetas = pf.descend(objective, theta, H, options.steps + 1, keep="all").thetas
     losses = [float(objective.value(theta)) for theta in thetas]
     swings = np.linalg.norm(np.diff(thetas, axis=0), axis=1) / 2
-    print(f"Descent: the swing was largest after {int(np.argmax(swings))} steps: {swings.max():.1e}.")
+    print(f"Descent: half a step is longest after {int(np.argmax(swings))} steps: {swings.max():.1e}.")
 
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -117,9 +115,11 @@ def main() -> None:
     middle.semilogy(steps, [float(objective.value(centre)) for centre in centres], label="at the centre")
     middle.set(title="loss", xlabel="step")
     for (name, values), style in zip(sharp.items(), ("-", "--", ":"), strict=True):
-        right.plot(steps, H * values, style, label=name)
-    right.axhline(2, color="grey", linestyle="--", linewidth=0.8)
-    right.set(title=f"λ₀ times {H}", xlabel="step")
+        right.plot(steps, values, style, label=name)
+    for rate in (H, options.smaller):
+        right.axhline(2 / rate, color="grey", linewidth=0.8)
+        right.annotate(f"2/{rate}", (0, 2 / rate), fontsize=8, va="bottom")
+    right.set(title="λ₀", xlabel="step")
     for ax in (left, middle, right):
         ax.legend(fontsize=8)
     figure.savefig(options.out / "foresee_a_spike.png", dpi=110)

@@ -56,6 +56,13 @@ def test_the_covariance_is_complementary_to_what_it_leaves_below_the_edge(k):
     assert abs(jnp.sum(X * left)) <= 1e-6 * jnp.linalg.norm(A)
 
 
+def test_on_a_quadratic_nothing_holds_the_sharpness():
+    bowl, flow = pf.functions.quadratic([[2.1]]), Central(1.0, k=1)
+    solution = follow(flow, bowl, [1.0], 2.0)
+    assert flow.covariance(bowl, solution.states[-1]) == 0
+    assert solution.theta[0] == pytest.approx((1 - 2.1 / 4) ** 8)  # Euler's steps of the gradient flow
+
+
 def test_directions_are_the_sharpest_ones():
     random = np.random.default_rng(0)
     Q, _ = np.linalg.qr(random.standard_normal((40, 40)))

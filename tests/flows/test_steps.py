@@ -1,5 +1,7 @@
 """Flows of several steps: their series, their stability, and that they follow descent through its edge."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -216,6 +218,33 @@ def test_a_runs_averages_of_squares_stay_above_0():
     solution = pf.integrate(StepFlow.from_optax(tx, state=state, order=1), objective, objective.theta, 100)
     nu = jnp.exp(solution.states[-1].optimizer[0].nu)
     assert nu[1] == pytest.approx(1e-8 * 0.9**100, rel=1e-3)
+
+
+class Named(NamedTuple):
+    """Parameters with a name that optimisers have, too."""
+
+    nu: jax.Array
+
+
+def test_parameters_may_be_called_nu():
+    objective = pf.Objective(lambda params: jnp.sum(params.nu**2), Named(jnp.array([-1.0, 2.0])))
+    tx = optax.sgd(0.1, momentum=0.5)
+    state = tx.init(objective.unravel(objective.theta))
+    flow = StepFlow.from_optax(tx, state=state)
+    start = flow.start(objective, objective.theta)
+    moved = flow.after_step(objective, flow.after_step(objective, start))
+    np.testing.assert_allclose(moved.theta, pf.descend(objective, objective.theta, 0.1, 2, momentum=0.5).thetas[-1])
+
+
+@pytest.mark.parametrize("order", [3, 4, 5])
+def test_where_damping_misses_the_growth_the_solution_says_so(order):
+    # Two steps of heavy ball at h*lambda = 3.9 multiply the sharpest direction by 1.73.
+    bowl = pf.functions.quadratic(jnp.diag(jnp.array([3.9, 0.1])))
+    flow = StepFlow.from_optax(optax.sgd(1.0, momentum=0.9), order=order)
+    start = flow.start(bowl, jnp.array([0.1, 1.0]))
+    for _ in range(6):
+        start = flow.after_step(bowl, start)
+    assert (flow.evaluate(bowl, start).error == np.inf) == (order > 3)
 
 
 def test_random_optimisers_are_refused():

@@ -89,6 +89,8 @@ def test_a_model_that_does_not_arrive_has_no_distance():
     tables = _league.follow(race(objective, objective.theta, 1.0, 40), {"cut": model}, every=2, looks=2)
     assert np.isnan(of(tables, "cut")["distance"])
     assert of(tables, "cut")["status"] == "max_steps"
+    whole = _league.follow(race(objective, objective.theta, 1.0, 40), {"whole": Model(pf.flows.TwoStep(1.0))}, 2, 2)
+    assert of(tables, "cut")["gradients"] > of(whole, "whole")["gradients"] / 2  # of the steps that it took
 
 
 def test_the_first_spike_is_the_first_high_maximum():
@@ -132,10 +134,24 @@ def test_claims_hold_where_ours_are_closest(made_up):
     assert all(held(made_up).values())
 
 
-@pytest.mark.parametrize(("kind", "model"), [("established", TWO_STEP), ("far", PAIR), ("established", CENTRAL)])
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("established", TWO_STEP),
+        ("established", "two steps, order 1"),
+        ("established", CENTRAL),
+        ("far", PAIR),
+    ],
+)
 def test_a_claimed_model_that_did_not_arrive_leaves_its_claim_unheld(made_up, kind, model):
     errors = made_up["errors"]
     errors.loc[(errors["kind"] == kind) & (errors["model"] == model), ["distance", "mean_distance"]] = np.nan
+    assert not all(held(made_up).values())
+
+
+def test_a_problem_on_which_no_model_arrived_leaves_a_claim_unheld(made_up):
+    errors = made_up["errors"]
+    errors.loc[errors["kind"] == "other", "distance"] = np.nan
     assert not all(held(made_up).values())
 
 

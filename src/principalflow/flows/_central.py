@@ -45,7 +45,7 @@ class Central(Flow):
         substep: The part of h that one step of the solver is.
 
     Raises:
-        ValueError: For an h that isn't finite and above 0, k below 1, or a substep that isn't in (0, 1].
+        ValueError: For an h that isn't finite and above 0, k below 1, or a substep that isn't above 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -75,6 +75,10 @@ class Central(Flow):
 
     def parameters(self, state: CentralState) -> Vector:
         """Returns the centre."""
+        return state.centre
+
+    def centre(self, objective: Objective, state: CentralState) -> Vector:
+        """Returns the parameters, which are those of the mean path."""
         return state.centre
 
     def covariance(self, objective: Objective, state: CentralState) -> Float[Array, "k k"]:

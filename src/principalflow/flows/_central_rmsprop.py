@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Inexact, PyTree
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow.flows._flow import Field, Flow
-from principalflow.flows._held import NEAR, RESIDUAL, Pairs, Refined, covariance, refined
+from principalflow.flows._held import NEAR, RESIDUAL, Pairs, Refined, covariance, positive, refined
 from principalflow.objective import Objective, Vector, checked_theta
 from principalflow.spectrum import top_eigenpairs
 
@@ -123,6 +123,7 @@ def _evaluate(flow: CentralRMSProp, objective: Objective, state: CentralRMSPropS
     return Field.exact(CentralRMSPropState(centre, nu, turned), found.products, contractions)
 
 
+@_loss.needs("loss", _loss.PRODUCTS)
 @compiled
 def _found(
     flow: CentralRMSProp, objective: Objective, state: CentralRMSPropState
@@ -148,18 +149,10 @@ def _found(
         # One substep ahead it is A + B[X], over the length of the substep.
         A = jnp.diag((2 - found.values) / flow.substep) + pairs.matrix(by_nu @ stable[1] - thirds @ stable[0])
         B = pairs.operator(by_nu @ nu_of.T - thirds @ theta_of.T)
-        X = covariance(A, _positive(B), near)
+        X = covariance(A, positive(B.reshape(k * k, k * k)).reshape(B.shape), near)
         return X, (stable[0] + pairs.total(X, theta_of), stable[1] + pairs.total(X, nu_of))
 
     def below() -> tuple[Array, tuple[Vector, Vector]]:
         return jnp.zeros((k, k), theta.dtype), stable
 
     return found, *lax.cond(jnp.any(near), at_edge, below)
-
-
-def _positive(B: Float[Array, "k k k k"]) -> Float[Array, "k k k k"]:
-    """Returns the symmetric part of an operator without its negative eigenvalues."""
-    k = B.shape[0]
-    matrix = B.reshape(k * k, k * k)
-    values, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
-    return ((vectors * jnp.maximum(values, 0)) @ vectors.T).reshape(B.shape)

@@ -124,16 +124,21 @@ def refined(product: Callable[[Vector], Vector], guess: Float[Array, "D k"]) -> 
 
 
 def covariance(A: Array, B: Array, near: Array) -> Array:
-    """Returns the positive semidefinite X, zero but where `near`, that minimises X.B[X]/2 + A.X (Cohen et al.)."""
+    """Returns the positive semidefinite X, zero but where `near`, that minimises X.B[X]/2 + A.X (Cohen et al.).
+
+    Where no third derivatives are left to hold the sharpness, so that there is no such X, it is zero.
+    """
     k = A.shape[0]
     both = near[:, None] & near[None, :]
     A, B = jnp.where(both, A, 0), jnp.where(both[:, :, None, None] & both, B, 0)
     matrix = B.reshape(k * k, k * k)
-    steep = jnp.maximum(jnp.linalg.eigvalsh(matrix)[-1], jnp.finfo(A.dtype).tiny)
+    steep = jnp.linalg.eigvalsh(matrix)[-1]
+    held = steep > jnp.finfo(A.dtype).eps * jnp.max(jnp.abs(A))
+    A, steep = jnp.where(held, A, 0), jnp.where(held, steep, 1)
 
     def step(carry: tuple) -> tuple:
         X, ahead, t, _, count = carry
-        new = _positive(ahead - (A + jnp.tensordot(B, ahead, 2)) / steep)
+        new = positive(ahead - (A + jnp.tensordot(B, ahead, 2)) / steep)
         back = jnp.sum((ahead - new) * (new - X)) > 0  # it turns back: momentum is dropped
         t = jnp.where(back, 1.0, t)
         later = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
@@ -148,6 +153,7 @@ def covariance(A: Array, B: Array, near: Array) -> Array:
     return lax.while_loop(unfinished, step, step((jnp.zeros_like(A), jnp.zeros_like(A), one, one, 0)))[0]
 
 
-def _positive(X: Array) -> Array:
+def positive(X: Array) -> Array:
+    """Returns the symmetric part of a matrix without its negative eigenvalues."""
     values, vectors = jnp.linalg.eigh((X + X.T) / 2)
     return (vectors * jnp.maximum(values, 0)) @ vectors.T

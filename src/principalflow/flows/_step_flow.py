@@ -36,9 +36,11 @@ class StepFlow(StepsFlow):
     of 2 follows directions that flip their sign at every step, as at the edge of stability; see `TwoStep`, which is
     the same for descent.
 
-    Momentum b gives slower directions complex multipliers of the modulus $b^{p/2}$ over p steps, along which the series
-    grows from order 3 on (as the formulas of backward differentiation do, whose mirror image it is). There further
-    terms damp it, so that all directions up to `modulus` decay: for 0.9, six terms at order 3 and nine at order 4.
+    Momentum m gives slower directions complex multipliers of the modulus $m^{p/2}$ over p steps. Where that is above
+    0.956 at order 2, 0.839 at order 3 and 0.725 at order 4, the series grows along them (as the formulas of backward
+    differentiation do, whose mirror image it is). There further terms damp it, so that all directions up to `modulus`
+    decay: for 0.9, six terms at order 3 and nine at order 4. They follow directions that grow less well; where an
+    oscillation grows by more than the field has within a third, solutions say so.
 
     Args:
         step: `step(objective, state)` returns the next state. It must be made of JAX's operations, and depend on
@@ -178,12 +180,15 @@ class StepFlow(StepsFlow):
 
 
 def _of_squares(change: Callable[[Array], Array], state: PyTree) -> PyTree:
-    """Returns an optimiser's state with its averages of squares changed."""
+    """Returns an optimiser's state with its averages of squares changed; parameters may have a `nu` of their own."""
 
-    def changed(path: tuple, leaf: Array) -> Array:
-        return change(leaf) if any(getattr(key, "name", None) == "nu" for key in path) else leaf
+    def averages(node: Any) -> bool:
+        return type(node).__module__.split(".")[0] == "optax" and "nu" in getattr(node, "_fields", ())
 
-    return jax.tree_util.tree_map_with_path(changed, state)
+    def changed(node: Any) -> Any:
+        return node._replace(nu=jax.tree.map(change, node.nu)) if averages(node) else node
+
+    return jax.tree.map(changed, state, is_leaf=averages)
 
 
 def _same(x: Array) -> Array:

@@ -22,11 +22,11 @@ from principalflow.objective import Objective, Vector, checked_theta
 # Where rounding alone leaves fewer than three digits.
 _LARGEST_ROUNDING = 1e-3
 # The series of a direction converges while a period multiplies it by less than 2. At h*lambda of 2.4 it does by this.
-_LARGEST_GROWTH = 1.96
+# Terms that damp other directions are further from the logarithm: how far from it a field may be, as a share of it.
+_LARGEST_GROWTH, _LARGEST_MISS = 1.96, 0.3
 # The least share of its rate of growth that an oscillation has a step later.
 _STEADY = 0.8
-# Where multipliers are to decay: at how many on their boundary that is asked for, how many terms more than the series
-# has are tried, and the least rate of decay there, a period.
+# For damping: at how many points of the circle decay is asked for, the most terms to add, and the least decay a period.
 _ANGLES, _MOST_MORE_TERMS, _LEAST_DECAY = 721, 8, 1e-3
 
 
@@ -84,7 +84,7 @@ class StepsFlow(Flow):
 
     def mean_loss(self, objective: Objective, state: PyTree) -> Inexact[Array, ""]:
         """Returns the mean loss of the iterates that a state stands for."""
-        return sum(map(objective.value, self.iterates(objective, state)), jnp.zeros(())) / self.period
+        return jnp.mean(jnp.stack([objective.value(theta) for theta in self.iterates(objective, state)]))
 
     def evaluate(self, objective: Objective, state: PyTree) -> Field:
         """Returns the field; its error is what rounding leaves of it, and infinite where the series diverges."""
@@ -136,7 +136,7 @@ class StepsFlow(Flow):
         # Steps further down are shorter, but their rounding is not: it is that of theta.
         lost = _rounding(weights, dtype) * largest / jnp.max(jnp.abs(self.parameters(total)))
         error = jnp.where(largest == 0, 0, jnp.where(jnp.isnan(lost), jnp.inf, lost))
-        error = jnp.where(_grows(swings, _LARGEST_GROWTH ** (1 / self.period)), jnp.inf, error)
+        error = jnp.where(_grows(swings, largest_growth(weights) ** (1 / self.period)), jnp.inf, error)
         scale = 1 / (self.period * self.step_time)
         vector = jax.tree.map(lambda leaf: scale * leaf, total)
         return Field(vector, 0, error, error <= _LARGEST_ROUNDING, gradients=self.period * len(weights))
@@ -220,8 +220,8 @@ class TwoStep(_OfDescent):
 
     takes 2(n + 1) gradients and no Hessian. The path runs through the even iterates; the odd ones are a step of descent
     away, see `iterates`. On quadratics the series is that of $\log|1-h\lambda|/h\lambda$: the real part of the
-    principal flow's coefficient. It converges for $h\lambda < 1 + \sqrt 2$. From 2.4 on the field has an infinite
-    `error`, and solutions say so; `Pair` goes on from there.
+    principal flow's coefficient. It converges for $h\lambda < 1 + \sqrt 2$. Where an oscillation grows as it does from
+    2.4 on, a field of order 1 or more has an infinite `error`, and solutions say so; `Pair` goes on from there.
 
     Args:
         h: The learning rate of the descent that is modelled.
@@ -290,6 +290,14 @@ def damped_weights(order: int, modulus: float) -> tuple[float, ...] | None:
         if found.status == 0 and found.fun < -_LEAST_DECAY:
             return tuple(found.x[:-1].tolist())
     return None
+
+
+@cache
+def largest_growth(weights: tuple[float, ...]) -> float:
+    """Returns by how much a period may multiply a direction for a field of these weights to be about its logarithm."""
+    w = np.linspace(1, _LARGEST_GROWTH, 97)[1:]
+    missed = np.abs((w - 1) * np.polyval(weights[::-1], w) / np.log(w) - 1) > _LARGEST_MISS
+    return float(w[missed.argmax()]) if missed.any() else _LARGEST_GROWTH
 
 
 def most_order(dtype: Any) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from jaxtyping import PyTree
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from principalflow import data as datasets
 from principalflow._lab import Table, Tables
 from principalflow.flows import Central, CentralRMSProp, Flow, Rod, StepFlow, integrate
 from principalflow.objective import Objective, Vector
@@ -22,7 +22,7 @@ from principalflow.spectrum import top_eigenpairs
 
 # Three successive iterates make a centre and an amplitude, the middle one being both at once.
 _MIDDLE, _ALTERNATING = np.array([1, 2, 1]) / 4, np.array([1, -2, 1]) / 4
-# Flows whose state is a centre itself, and how many steps it is behind that of the iterates from its time on.
+# Flows whose state is a centre, and how many steps it is behind that of three iterates from its time on.
 _BEHIND = {Central: 1.0, CentralRMSProp: 1.0, Rod: 0.5}
 # The first spike is the first maximum of the amplitude that is so large beside the largest of the run.
 _SPIKE = 0.2
@@ -107,6 +107,12 @@ class Look(NamedTuple):
     state: PyTree
 
 
+def images(data: str, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns so many images of a data set, with one-hot labels, in double precision."""
+    found = datasets.load(data, samples=samples, test_samples=0, standardize=data != "digits", one_hot=True)
+    return found.inputs.astype(float), found.labels.astype(float)
+
+
 def follow(race: Race, models: Mapping[str, Model], every: int, looks: int) -> Tables:
     """Returns how far each model is from the run, and the courses of all.
 
@@ -153,7 +159,7 @@ def follow(race: Race, models: Mapping[str, Model], every: int, looks: int) -> T
             **model.way,
         )
         found = [run.seen(model, state) for state in solution.states]
-        gradients = solution.cost / race.steps
+        gradients = solution.cost * race.h / solution.time
         add(name, found, gradients=gradients, status=str(solution.status), message=solution.message)
     return {"errors": pandas.DataFrame(errors), "courses": pandas.concat(courses, ignore_index=True)}
 
@@ -175,7 +181,8 @@ class _Run:
 
     def three(self, state: PyTree) -> list[PyTree]:
         """Returns a state and the two after it."""
-        return list(accumulate(repeat(None, 2), lambda state, _: self._step(state), initial=state))
+        second = self._step(state)
+        return [state, second, self._step(second)]
 
     def from_start(self, theta: Vector, times: np.ndarray) -> Iterator[list[PyTree]]:
         """Yields three successive states at each of the times, and adds up the length of the path of centres."""
@@ -203,7 +210,7 @@ class _Run:
         flow, objective = model.flow, self._race.objective
         if model.behind:
             centre = flow.parameters(state)
-            amplitude = float(jnp.linalg.norm(flow.amplitude(objective, state))) if isinstance(flow, Rod) else np.nan
+            amplitude = float(jnp.sqrt(jnp.trace(state.covariance))) if isinstance(flow, Rod) else np.nan
             return Look(centre, float(self._value(centre)), float(flow.mean_loss(objective, state)), amplitude, state)
         own = state if isinstance(flow, StepFlow) else self._race.begin(flow.parameters(state))
         return self.look(self.three(own))

@@ -21,8 +21,8 @@ _SLIDES = (
 )
 
 _LOST = (
-    "From two of the three starts of the quick profile the PF has lost descent by now on any branch: it is further "
-    "away than descent's steps are long. The cpu profile has ten starts."
+    "Where the PF has lost descent on every branch, it is further away than descent's steps are long, and none is the "
+    "nearest for a reason. So it is by now from two of the three starts of the quick profile. The cpu profile has ten."
 )
 
 
