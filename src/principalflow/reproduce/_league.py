@@ -240,8 +240,8 @@ def _errors(course: Table, reference: Table) -> dict[str, float]:
     spike = first_spike(reference, reference)
     return {
         "sharpness_error": float(apart["sharpness"]),
-        "loss_error": float(apart["loss"] / reference["loss"].mean()),
-        "mean_loss_error": float(apart["mean_loss"] / reference["mean_loss"].mean()),
+        "loss_error": float(apart["loss"] / abs(reference["loss"].mean())),
+        "mean_loss_error": float(apart["mean_loss"] / abs(reference["mean_loss"].mean())),
         "spike_error": first_spike(course, reference) - spike,
     }
 
