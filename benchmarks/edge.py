@@ -57,8 +57,6 @@ def rows(seed: int, rtol: float, begin: int, steps: int) -> list[dict[str, Any]]
     found = [dict(flow=f"descent, {ASIDE:g} away", rtol=rtol, distance=distance, gradients_a_step=1.0, status="")]
     for name, flow in flows().items():
         way: Any = dict(rtol=rtol, atol=rtol / 1000, max_steps=100_000)
-        if isinstance(flow, pf.flows.Central):
-            way = dict(solver="euler", step=H / 4)
         behind = next((late for kind, late in BEHIND.items() if isinstance(flow, kind)), 0.0)
         solution = pf.integrate(flow, objective, start, (steps + behind) * H, **way)
         centre = solution.theta

@@ -14,7 +14,10 @@ VALLEY = pf.Objective(lambda w: w[1] * w[0] ** 2 / 2 - w[1] / 1000, jnp.array([0
 
 
 def follow(flow, objective, theta, time):
-    return pf.integrate(flow, objective, theta, time, solver="euler", step=flow.h * flow.substep)
+    solution = pf.integrate(flow, objective, theta, time)
+    assert solution.solver == "euler"
+    assert solution.steps == round(time / (flow.h * flow.substep))
+    return solution
 
 
 def test_below_the_edge_it_is_the_negative_gradient_flow():

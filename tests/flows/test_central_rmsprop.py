@@ -55,7 +55,7 @@ def test_the_covariance_along_one_direction_keeps_twice_the_metric_above_the_cur
 
 def test_the_sharpness_in_the_metric_is_held():
     flow = CentralRMSProp(0.01, decay=0.9, nu=[1e-4, 1e-6], k=1)
-    solution = pf.integrate(flow, VALLEY, [0.0, 1.99], 200.0, solver="euler", step=0.25)
+    solution = pf.integrate(flow, VALLEY, [0.0, 1.99], 200.0)
     state = solution.states[-1]
     assert state.centre[1] > 2.0
     assert state.centre[1] / flow.metric(state.nu)[0] == pytest.approx(2, rel=1e-3)

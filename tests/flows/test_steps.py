@@ -247,6 +247,30 @@ def test_where_damping_misses_the_growth_the_solution_says_so(order):
     assert (flow.evaluate(bowl, start).error == np.inf) == (order > 3)
 
 
+def test_the_state_must_be_that_of_the_optimiser():
+    objective = regression()
+    tx, params = optax.adam(1e-3), objective.unravel(objective.theta)
+    flow = StepFlow.from_optax(tx, state=optax.sgd(0.1).init(params))
+    with pytest.raises(ValueError, match=r"^state must be one of tx"):
+        flow.start(objective, objective.theta)
+    flow = StepFlow.from_optax(tx, state=tx.init(jax.tree.map(lambda leaf: leaf[:1], params)))
+    with pytest.raises(ValueError, match=r"shape"):
+        flow.start(objective, objective.theta)
+
+
+def test_adam_without_a_state_says_what_it_may_need():
+    objective = regression()
+    solution = pf.integrate(StepFlow.from_optax(optax.adam(1e-3)), objective, objective.theta, 10, max_steps=2)
+    assert "averages of squares" in solution.message
+    assert "give from_optax the state" in solution.message
+
+
+def test_rounding_is_not_taken_for_divergence():
+    flow = TwoStep(0.1)
+    assert "double precision" in flow.advice(1e-5)
+    assert "pf.flows.Pair" in flow.advice(np.inf)
+
+
 def test_random_optimisers_are_refused():
     objective = regression()
     with pytest.raises(ValueError, match="tx must have a state of numbers"):

@@ -1,6 +1,6 @@
 """The central flow: the mean path of descent at the edge of stability, where the sharpness is held at 2/h."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -36,8 +36,9 @@ class Central(Flow):
     positive semidefinite matrix that keeps $2/h - u_i^T H u_j$ positive semidefinite, and is zero where that isn't.
     Away from the edge it is the negative gradient flow. It has no oscillation, and so no spikes: they are averaged out.
 
-    The sharpness is held by looking one step of the solver ahead. So follow it by Euler's steps of h/4, as its authors
-    do: `pf.integrate(flow, objective, theta, time, solver="euler", step=h / 4)`.
+    The sharpness is held by looking one step of the solver ahead. So `pf.integrate` takes Euler's steps of h times
+    `substep`; its authors' are of h/4. Start it where the sharpness is about 2/h or below: from further above, as in
+    the midst of a spike, it is at 2/h within a step, and the covariance that takes it there is far too large.
 
     Args:
         h: The learning rate of the descent that is modelled.
@@ -52,7 +53,7 @@ class Central(Flow):
         >>> import principalflow as pf
         >>> loss = lambda w: w[1] * w[0] ** 2 / 2 - w[1] / 1000  # the curvature y grows until it is held at 2/h
         >>> objective, flow = pf.Objective(loss, jnp.array([0.0, 1.99])), pf.flows.Central(h=1.0, k=1)
-        >>> solution = pf.integrate(flow, objective, objective.theta, 100.0, solver="euler", step=0.25)
+        >>> solution = pf.integrate(flow, objective, objective.theta, 100.0)
         >>> print(solution.theta.round(6))
         [0. 2.]
     """
@@ -62,6 +63,11 @@ class Central(Flow):
     substep: float = eqx.field(kw_only=True, default=0.25, converter=lambda part: _checks.positive("substep", part))
 
     remedy = "track fewer directions, by k"
+
+    @property
+    def euler_step(self) -> Any:
+        """The part of h that is looked ahead."""
+        return self.substep * self.h
 
     def start(self, objective: Objective, theta: Vector) -> CentralState:
         """Returns the state at the beginning."""

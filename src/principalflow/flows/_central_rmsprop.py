@@ -1,6 +1,6 @@
 """The central flow of RMSProp, whose metric follows the gradients, those of the oscillation included."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -40,8 +40,8 @@ class CentralRMSProp(Flow):
 
     where $H u_i = \lambda_i P u_i$ and $u_i^T P u_j = \delta_{ij}$. X is as in `Central`: positive semidefinite, zero
     away from the edge, which is at $\lambda = 2$, and no larger than it takes to keep $2P - H$ positive semidefinite
-    along the $u_i$. Follow it by Euler's steps of a quarter, as its authors do:
-    `pf.integrate(flow, objective, theta, steps, solver="euler", step=1 / 4)`.
+    along the $u_i$. One unit of time is a step. `pf.integrate` takes Euler's steps of `substep`, as for `Central`;
+    start it where the sharpness is about 2 or below.
 
     `nu` and P are those of `torch.optim.RMSprop`, and of `optax.rmsprop` with `eps_in_sqrt=False`.
 
@@ -64,7 +64,7 @@ class CentralRMSProp(Flow):
         >>> loss = lambda w: 5 * w[0] ** 2 + w[1] ** 2
         >>> objective = pf.Objective(loss, jnp.array([1.0, 1.0]))
         >>> flow = pf.flows.CentralRMSProp(h=0.01, decay=0.9, k=1)
-        >>> solution = pf.integrate(flow, objective, objective.theta, 50, solver="euler", step=0.25)
+        >>> solution = pf.integrate(flow, objective, objective.theta, 50)
         >>> print(solution.theta.round(1))  # signs alone count
         [0.5 0.5]
     """
@@ -77,6 +77,11 @@ class CentralRMSProp(Flow):
     substep: float = eqx.field(kw_only=True, default=0.25, converter=lambda part: _checks.positive("substep", part))
 
     remedy = "track fewer directions, by k"
+
+    @property
+    def euler_step(self) -> Any:
+        """The part of a step that is looked ahead."""
+        return self.substep
 
     def start(self, objective: Objective, theta: Vector) -> CentralRMSPropState:
         """Returns the state at the beginning."""

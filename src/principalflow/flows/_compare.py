@@ -119,6 +119,7 @@ def _rows(
     """Yields the rows of one flow."""
     field = StateField(flow, objective, flow.start(objective, path.thetas[0]))
     solver, finest = solver_for(rtol, flow), _checks.resolution(path.thetas.dtype)
+    step = flow.euler_step if step is None else step
     first = None
     for kind in kinds:
         state, used = field.start, solver
@@ -157,7 +158,10 @@ def _rows(
                 row["relative_error"] = row["error"] / length if length else np.nan
                 row["loss"] = float(objective.value(theta).real)
                 if not field.spent.error <= rtol:
-                    ending = Status.INEXACT, f"the field is only known to {field.spent.error:.1e}: {flow.remedy}"
+                    ending = (
+                        Status.INEXACT,
+                        f"the field is only known to {field.spent.error:.1e}: {flow.advice(field.spent.error)}",
+                    )
                 ending = ending if length else _AT_REST
             yield row | _spent(field.spent, followed.solver, *ending)
             ended = None if reached or kind == "local" else ending

@@ -71,9 +71,18 @@ class Flow(eqx.Module):
     remedy = "tighten the flow's rtol or raise its max_products"
     jumps = "the field may jump here"
 
+    def advice(self, error: float) -> str:
+        """Returns what to try where the field has this error, which is too large."""
+        return self.remedy
+
     @property
     def fastest_decay(self) -> Any:
         """The rate of the fastest decay, for solvers whose steps are bounded by it; None where it isn't known."""
+        return None
+
+    @property
+    def euler_step(self) -> Any:
+        """The length of the Euler's steps that it is to be followed by; None where a solver may choose its steps."""
         return None
 
     def start(self, objective: Objective, theta: Vector) -> PyTree:

@@ -133,6 +133,8 @@ def integrate(
     if solver != EULER:
         rtol = _checks.resolvable("rtol", rtol, theta.dtype)
     method = solver_for(rtol, flow) if solver == "auto" else solver
+    if method == EULER and step is None:
+        step = check_step(flow.euler_step, time)
     if method == RKC and flow.fastest_decay is None:
         raise ValueError(
             f"solver must not be 'rkc' for {type(flow).__name__}: it isn't known how fast its states decay."
@@ -151,7 +153,7 @@ def integrate(
     if status is Status.COMPLETED and not spent.error <= rtol:  # NaN is not known at all
         status = Status.INEXACT
         known = f"is only known to {spent.error:.1e}" if np.isfinite(spent.error) else "isn't known all the way"
-        message = f"reached the end, but the field {known}: {flow.remedy}"
+        message = f"reached the end, but the field {known}: {flow.advice(spent.error)}"
     return Solution(
         jax.device_put(times[:reached]),
         thetas,
@@ -186,7 +188,9 @@ def check_step(step: Any, time: float) -> float:
 
 
 def solver_for(rtol: float, flow: Flow) -> str:
-    """Returns the name of the adaptive solver that reaches `rtol` with the fewest evaluations."""
+    """Returns the name of the solver that reaches `rtol` with the fewest evaluations, or that the flow is made for."""
+    if flow.euler_step is not None:
+        return EULER
     if rtol >= _COARSE and flow.fastest_decay is not None:
         return RKC
     return "dopri8" if rtol < _TIGHT else "tsit5"

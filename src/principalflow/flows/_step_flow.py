@@ -77,7 +77,10 @@ class StepFlow(StepsFlow):
     begin: Callable | None = eqx.field(static=True, kw_only=True, default=None)
     read: Callable | None = eqx.field(static=True, kw_only=True, default=None)
 
-    remedy = "the series of steps diverges, or rounding is all that is left: take a lower order, or double precision"
+    remedy = "an oscillation grows faster than the series of steps can follow: compare with another order"
+    jumps = (
+        "the field may jump here, as it does where averages of squares begin at 0: give from_optax the state of a run"
+    )
 
     def __check_init__(self):
         _checks.function("step", self.step, "objective", "state")
@@ -109,14 +112,16 @@ class StepFlow(StepsFlow):
 
         Args:
             tx: The optimiser. It must not depend on random numbers, nor do something every so many steps.
-            state: Its state at the start, to follow a run from where it is; by default `tx.init(params)`.
+            state: Its state at the start, to follow a run from where it is; by default `tx.init(params)`. Follow Adam,
+                RMSProp and the like from a state: their averages of squares begin at 0, where a path need not be smooth.
             period: How many steps the series is of.
             order: That of the flow.
             modulus: As for `StepFlow`: at least the momentum to the power of period/2; by default that of two steps
                 with momentum 0.9.
 
         Raises:
-            ValueError: For what is no optimiser of optax, or, at the start, one whose counters can't be numbers.
+            ValueError: For what is no optimiser of optax, or, at the start, one whose counters can't be numbers, or a
+                state that isn't of this optimiser and these parameters.
 
         Example:
             >>> import optax
@@ -136,7 +141,7 @@ class StepFlow(StepsFlow):
 
         def begin(objective: Objective, theta: Vector) -> OptaxState:
             params = objective.unravel(theta)
-            given = own.init(params) if state is None else state
+            given = own.init(params) if state is None else _checked_state(state, jax.eval_shape(own.init, params))
             as_numbers = jax.tree.map(lambda leaf: _as_number(leaf, theta.dtype), given)
             return OptaxState(theta, _of_squares(to, as_numbers))
 
@@ -189,6 +194,19 @@ def _of_squares(change: Callable[[Array], Array], state: PyTree) -> PyTree:
         return node._replace(nu=jax.tree.map(change, node.nu)) if averages(node) else node
 
     return jax.tree.map(changed, state, is_leaf=averages)
+
+
+def _checked_state(state: PyTree, known: PyTree) -> PyTree:
+    """Returns an optimiser's state if it is as the optimiser makes it, or raises."""
+    if jax.tree.structure(state) != jax.tree.structure(known):
+        raise ValueError(f"state must be one of tx, as tx.init(params) returns it, got {_checks.shown(state)}.")
+    for given, own in zip(jax.tree.leaves(state), jax.tree.leaves(known), strict=True):
+        if jnp.shape(given) != own.shape:
+            raise ValueError(
+                f"state must be one of tx for these parameters: it has an array of shape {jnp.shape(given)} where "
+                f"tx.init(params) has {own.shape}."
+            )
+    return state
 
 
 def _same(x: Array) -> Array:

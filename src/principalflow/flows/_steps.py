@@ -24,6 +24,7 @@ _LARGEST_ROUNDING = 1e-3
 # The series of a direction converges while a period multiplies it by less than 2. At h*lambda of 2.4 it does by this.
 # Terms that damp other directions are further from the logarithm: how far from it a field may be, as a share of it.
 _LARGEST_GROWTH, _LARGEST_MISS = 1.96, 0.3
+_ROUNDING = "rounding is left of it: take a lower order, or double precision"
 # The least share of its rate of growth that an oscillation has a step later.
 _STEADY = 0.8
 # For damping: at how many points of the circle decay is asked for, the most terms to add, and the least decay a period.
@@ -85,6 +86,10 @@ class StepsFlow(Flow):
     def mean_loss(self, objective: Objective, state: PyTree) -> Inexact[Array, ""]:
         """Returns the mean loss of the iterates that a state stands for."""
         return jnp.mean(jnp.stack([objective.value(theta) for theta in self.iterates(objective, state)]))
+
+    def advice(self, error: float) -> str:
+        """Returns what to try against rounding, whose error is finite, or where the series diverges."""
+        return _ROUNDING if np.isfinite(error) else self.remedy
 
     def evaluate(self, objective: Objective, state: PyTree) -> Field:
         """Returns the field; its error is what rounding leaves of it, and infinite where the series diverges."""
@@ -206,7 +211,7 @@ class BackwardError(_OfDescent):
     """
 
     period = 1
-    remedy = "take a lower order, or double precision"
+    remedy = _ROUNDING
 
 
 class TwoStep(_OfDescent):

@@ -101,10 +101,9 @@ def _models(race: Race, rtol: float, names: Sequence[str]) -> dict[str, Model]:
         PAIR: Pair(h, orders=(2, 2)),
         TWO_POINTS: TwoPoint(h),
         ROD: Rod(h, rank=rank),
+        CENTRAL: Central(h, k=rank),
     }
-    central = Model(Central(h, k=rank), {"solver": "euler", "step": h / 4})
-    models = {**{name: Model(flow, way) for name, flow in flows.items()}, CENTRAL: central}
-    return {name: models[name] for name in names}
+    return {name: Model(flows[name], way) for name in names}
 
 
 def _races(config: Config) -> Iterator[tuple[Setting, Race]]:

@@ -81,7 +81,7 @@ def run(config: Config) -> Tables:
         if name == RMSPROP:
             nu = start.state[0].nu
             central = CentralRMSProp(rate, decay=_DECAY, eps=_EPS, nu=objective.flat("nu", nu))
-            models[CENTRAL] = Model(central, {"solver": "euler", "step": 0.25})
+            models[CENTRAL] = Model(central)
         parts.append(_league.follow(race, models, config.every, config.looks))
     return {name: pandas.concat([part[name] for part in parts], ignore_index=True) for name in ("errors", "courses")}
 
