@@ -39,12 +39,12 @@ def loss(params, batch):
     return jnp.mean(jnp.sum((x @ weights + bias - targets) ** 2, axis=1)) / 2
 
 
-def follow(flow, objective, theta, steps):
+def follow(name, flow, objective, theta, steps):
     """Returns the solution, with the states at these steps of descent."""
     saves = steps * H
     solution = pf.integrate(flow, objective, theta, saves[-1], saves=saves, rtol=1e-5, atol=1e-8, max_steps=5000)
     price = solution.cost / steps[-1]
-    print(f"{type(flow).__name__}: {solution.message}, for {price:.1f} gradients a step of descent.")
+    print(f"{name}: {solution.message}, for {price:.1f} gradients a step of descent.")
     return solution
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
     # When does it spike? The flow of two steps has the oscillation in it.
     flow = pf.flows.TwoStep(H, order=2)
-    path = follow(flow, objective, theta, steps)
+    path = follow(f"Two steps at h = {H}", flow, objective, theta, steps)
     amplitude = [float(jnp.linalg.norm(flow.amplitude(objective, state))) for state in path.states]
     peak = int(np.argmax(amplitude))
     print(f"  Half a step is {amplitude[0]:.1e} now, and longest after {steps[peak]} steps: {amplitude[peak]:.1e}.")
@@ -81,21 +81,23 @@ def main() -> None:
     # What is the mean loss? That of both iterates; the one between them is lower.
     mean_loss = [float(flow.mean_loss(objective, state)) for state in path.states]
     centres = [flow.centre(objective, state) for state in path.states]
+    centre_loss = [float(objective.value(centre)) for centre in centres]
+    print(f"  The mean loss is {mean_loss[peak]:.3f} then, that at the centre {centre_loss[peak]:.3f}.")
 
     # What would a smaller rate do? The time is the same, the steps are shorter.
     calmer = pf.flows.TwoStep(options.smaller, order=2)
-    calm = follow(calmer, objective, theta, steps)
+    calm = follow(f"Two steps at h = {options.smaller}", calmer, objective, theta, steps)
     calm_amplitude = [float(jnp.linalg.norm(calmer.amplitude(objective, state))) for state in calm.states]
-    print(f"  At a rate of {options.smaller} it is at most {max(calm_amplitude):.1e} in the same time.")
+    print(f"  In the same time half a step is at most {max(calm_amplitude):.1e}.")
 
     # How sharp would the loss become without the oscillation? The gradient flow has none.
-    smooth = follow(pf.flows.NegativeGradient(), objective, theta, steps)
+    smooth = follow("Gradient flow", pf.flows.NegativeGradient(), objective, theta, steps)
     sharp = {
         "at the centre of the oscillation": sharpness(objective, centres),
-        f"with a rate of {options.smaller}": sharpness(objective, calm.thetas),
+        f"at a rate of {options.smaller}": sharpness(objective, calm.thetas),
         "without oscillation (gradient flow)": sharpness(objective, smooth.thetas),
     }
-    print(f"2/h is {2 / H:.1f}, at a rate of {options.smaller} {2 / options.smaller:.1f}.")
+    print(f"2/h: {2 / H:.1f} (h = {H}), {2 / options.smaller:.1f} (h = {options.smaller}).")
     print("λ₀ is at most", ", ".join(f"{values.max():.1f} {name}" for name, values in sharp.items()) + ".")
 
     # And now descent itself.
@@ -109,17 +111,17 @@ def main() -> None:
     left.semilogy(swings, color="black", label="descent")
     left.semilogy(steps, amplitude, "o", markersize=4, label="foreseen")
     left.semilogy(steps, calm_amplitude, "--", label=f"with a rate of {options.smaller}")
-    left.set(title="half the distance of two iterates", xlabel="step")
-    middle.semilogy(losses, color="black", linewidth=0.8, label="descent")
-    middle.semilogy(steps, mean_loss, "o", markersize=4, label="mean loss, foreseen")
-    middle.semilogy(steps, [float(objective.value(centre)) for centre in centres], label="at the centre")
-    middle.set(title="loss", xlabel="step")
+    left.set(title="half the distance of two iterates", xlabel="step from now on")
+    middle.plot(losses, color="black", linewidth=0.8, label="descent")
+    middle.plot(steps, mean_loss, "o", markersize=4, label="mean loss, foreseen")
+    middle.plot(steps, centre_loss, label="at the centre")
+    middle.set(title="loss", xlabel="step from now on")
     for (name, values), style in zip(sharp.items(), ("-", "--", ":"), strict=True):
         right.plot(steps, values, style, label=name)
     for rate in (H, options.smaller):
         right.axhline(2 / rate, color="grey", linewidth=0.8)
         right.annotate(f"2/{rate}", (0, 2 / rate), fontsize=8, va="bottom")
-    right.set(title="λ₀", xlabel="step")
+    right.set(title="λ₀", xlabel="step from now on")
     for ax in (left, middle, right):
         ax.legend(fontsize=8)
     figure.savefig(options.out / "foresee_a_spike.png", dpi=110)

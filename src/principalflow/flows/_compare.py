@@ -158,10 +158,8 @@ def _rows(
                 row["relative_error"] = row["error"] / length if length else np.nan
                 row["loss"] = float(objective.value(theta).real)
                 if not field.spent.error <= rtol:
-                    ending = (
-                        Status.INEXACT,
-                        f"the field is only known to {field.spent.error:.1e}: {flow.advice(field.spent.error)}",
-                    )
+                    known = f"the field is only known to {field.spent.error:.1e}"
+                    ending = Status.INEXACT, f"{known}: {flow.advice(field.spent.error)}"
                 ending = ending if length else _AT_REST
             yield row | _spent(field.spent, followed.solver, *ending)
             ended = None if reached or kind == "local" else ending

@@ -113,7 +113,7 @@ class StepFlow(StepsFlow):
         Args:
             tx: The optimiser. It must not depend on random numbers, nor do something every so many steps.
             state: Its state at the start, to follow a run from where it is; by default `tx.init(params)`. Follow Adam,
-                RMSProp and the like from a state: their averages of squares begin at 0, where a path need not be smooth.
+                RMSProp and the like from a state: their averages of squares begin at 0, where paths needn't be smooth.
             period: How many steps the series is of.
             order: That of the flow.
             modulus: As for `StepFlow`: at least the momentum to the power of period/2; by default that of two steps
