@@ -22,6 +22,7 @@ from principalflow._lab.stamp import stamp
 _FIGURE = "figure.png"
 _RESULT = "result.json"
 DPI = 150
+_MANY_PIXELS = 4_000_000
 _LETTERS_PER_INCH = 11  # of small print
 
 
@@ -173,10 +174,12 @@ def _png(figure: Figure) -> bytes:
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, dpi=DPI)
     image = Image.open(drawn).convert("RGB")
+    # Every n-th pixel has all colours there are to speak of; all pixels of a large figure would take minutes.
+    every = math.isqrt(image.width * image.height // _MANY_PIXELS) + 1
+    few = image.resize((image.width // every, image.height // every), Image.Resampling.NEAREST)
     # A median cut would give most colours to the smoothing of letters.
-    image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
-        small, "png", optimize=True
-    )
+    palette = few.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(small, "png", optimize=True)
     return small.getvalue()
 
 

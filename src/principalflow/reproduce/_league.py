@@ -268,7 +268,7 @@ def draw(tables: Tables, columns: Mapping[str, str]) -> Figure:
     races = list(dict.fromkeys(courses["race"]))
     shade = colours([name for name in dict.fromkeys(courses["model"]) if name != BESIDE])
     width = len(columns) + 1
-    figure = Figure(figsize=(5 * width, 3.4 * len(races) + 0.8), layout="constrained")
+    figure = Figure(figsize=(4.5 * width, 3 * len(races) + 0.8), layout="constrained")
     grid = figure.subplots(len(races), width, squeeze=False)
     lines = {}
     for axes, race in zip(grid, races, strict=True):
@@ -281,7 +281,8 @@ def draw(tables: Tables, columns: Mapping[str, str]) -> Figure:
             _limit(ax, rows.loc[rows["model"] == RUN, column])
             if column == "sharpness":
                 ax.axhline(2, color="grey", linestyle="--", linewidth=0.8)
-            ax.set(title=f"{race}: {title}", xlabel="step")
+            ax.set_title(f"{race}: {title}", fontsize=9)
+            ax.set(xlabel="step")
         _draw_prices(axes[-1], errors[errors["race"] == race], shade)
     figure.legend(lines.values(), lines, loc="outside lower center", ncols=7)
     return figure
@@ -305,7 +306,8 @@ def _draw_prices(ax: Axes, errors: Table, shade: Mapping[str, Any]) -> None:
         ax.annotate(row["model"], point, fontsize=7, xytext=(4, 2), textcoords="offset points")
     ax.margins(0.2)
     ax.xaxis.set_minor_formatter("")
-    ax.set(title="distance over price", xlabel="gradients a step", ylabel="distance over length")
+    ax.set_title("distance over price", fontsize=9)
+    ax.set(xlabel="gradients a step", ylabel="distance over length")
 
 
 def explore(tables: Tables) -> dict[str, Any]:
