@@ -3,6 +3,8 @@
 import ast
 import importlib.util
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,17 @@ def test_options_are_given_by_keyword(item):
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_no_file_is_long(path):
     assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize(
+    ("code", "left_out"),
+    [
+        ("import principalflow", {"jax", "pandas", "optax", "matplotlib"}),
+        ("import principalflow.cli", {"jax", "pandas", "optax", "matplotlib"}),
+        ("import principalflow; principalflow.compare; principalflow.descend", {"pandas", "optax", "matplotlib"}),
+    ],
+)
+def test_what_takes_long_to_import_is_imported_when_it_is_needed(code, left_out):
+    asked = f"import sys; {code}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+    assert left_out & set(loaded) == set()

@@ -10,10 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
-
-import jax
-import platformdirs
+from typing import TYPE_CHECKING, Annotated, Any
 
 try:
     import tyro
@@ -21,10 +18,11 @@ try:
 except ImportError:
     sys.exit("The command line needs more than the library: pip install 'principalflow[reproduce]'.")
 
-from principalflow import data, report, reproduce, runs, training
-from principalflow._checks import did_you_mean, renamed
+import principalflow as pf
 from principalflow._version import __version__
-from principalflow.status import Status
+
+if TYPE_CHECKING:
+    from principalflow import reproduce, training
 
 __all__ = ["main"]
 
@@ -44,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(__version__)
         return 0
     if name not in _COMMANDS:
+        from principalflow._checks import did_you_mean
+
         print(f"principalflow has no command {name!r}.{did_you_mean(name, _COMMANDS)}\n\n{_help()}", file=sys.stderr)
         return 2
     try:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, runs.RunError, OSError, ImportError) as error:
+    except (ValueError, pf.runs.RunError, OSError, ImportError) as error:
         print(f"principalflow {name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -78,7 +78,7 @@ def train(arguments: list[str]) -> int:
     """Train a network, or sweep over rates, powers and seeds, into a run directory; or go on with one."""
 
     def command(
-        run: Annotated[training.Options, OmitArgPrefixes] = _defaults(arguments),  # noqa: B008
+        run: Annotated[pf.training.Options, OmitArgPrefixes] = _defaults(arguments),  # noqa: B008
         out: Path | None = None,
         config: Path | None = None,
     ) -> int:
@@ -94,8 +94,8 @@ def train(arguments: list[str]) -> int:
         """
         _prepare(run.precision)
         where = out or Path("runs") / f"{Path(run.data).stem[:100]}-{run.model}-{run.optimizer}"
-        statuses = training.run(run, where, say=_say)
-        return 0 if set(statuses.values()) <= {Status.COMPLETED} else 1
+        statuses = pf.training.run(run, where, say=_say)
+        return 0 if set(statuses.values()) <= {pf.Status.COMPLETED} else 1
 
     return _parsed("train", command, arguments)
 
@@ -105,7 +105,7 @@ def run_experiments(arguments: list[str]) -> int:
 
     def command(
         ids: Annotated[Positional[tuple[str, ...]], tyro.conf.arg(metavar="[ID ...]")] = (),
-        profile: reproduce.Profile = "quick",
+        profile: pf.reproduce.Profile = "quick",
         out: Path = Path("results"),
         seed: int | None = None,
         list: bool = False,  # noqa: A002
@@ -132,22 +132,22 @@ def run_experiments(arguments: list[str]) -> int:
         """
         if list:
             rows = [
-                (name, item.title, item.figure or "beyond the paper") for name, item in reproduce.EXPERIMENTS.items()
+                (name, item.title, item.figure or "beyond the paper") for name, item in pf.reproduce.EXPERIMENTS.items()
             ]
             print("\n".join(f"{name:22} {title} ({figure})" for name, title, figure in rows))
             return 0
         if clean:
-            reproduce.clean(out, say=_say)
+            pf.reproduce.clean(out, say=_say)
             return 0
         prepare = functools.partial(_prepare, "float64")
         prepare()
-        results = reproduce.run_all(
+        results = pf.reproduce.run_all(
             ids, profile, out, seed=seed, again=again, redraw=redraw, jobs=jobs, prepare=prepare, say=_say
         )
-        page = report.write_experiments(results, out / "report.html")
+        page = pf.report.write_experiments(results, out / "report.html")
         asked = [item for item in results if item.profile == profile and (not ids or item.experiment.id in ids)]
         print(_claims_table(asked))
-        print(f"The claims are in {(out / reproduce.CLAIMS).resolve()}, the report in {page.resolve()}.")
+        print(f"The claims are in {(out / pf.reproduce.CLAIMS).resolve()}, the report in {page.resolve()}.")
         return 1 if any(result.error for result in asked) else 0
 
     return _parsed("reproduce", command, arguments, booleans=tyro.conf.FlagCreatePairsOff)
@@ -164,9 +164,11 @@ def make_report(arguments: list[str]) -> int:
             out: The page to write.
             title: Its title.
         """
+        from principalflow._checks import renamed
+
         found = _loaded(paths)
         with renamed(path="out"):
-            _say(f"The report is in {report.write(found, out, title=title).resolve()}.")
+            _say(f"The report is in {pf.report.write(found, out, title=title).resolve()}.")
         return 0
 
     return _parsed("report", command, arguments)
@@ -183,7 +185,7 @@ def export(arguments: list[str]) -> int:
             to: The file to write, .parquet or .csv; or the log folder of TensorBoard.
             format: parquet, csv or tensorboard, where the name doesn't tell.
         """
-        _say(f"Written to {runs.export(path, to, format=format).resolve()}.")
+        _say(f"Written to {pf.runs.export(path, to, format=format).resolve()}.")
         return 0
 
     return _parsed("export", command, arguments)
@@ -201,9 +203,9 @@ def fetch(arguments: list[str]) -> int:
             names: Such as mnist and cifar10.
         """
         if not names:
-            print(data.describe().to_string(index=False))
+            print(pf.data.describe().to_string(index=False))
         for name in names:
-            files = data.fetch(name)
+            files = pf.data.fetch(name)
             _say(f"{name}: " + (", ".join(map(str, files)) or "comes with scikit-learn") + ".")
         return 0
 
@@ -232,17 +234,17 @@ def _parsed(
     return tyro.cli(command, args=arguments, prog=f"principalflow {name}", config=(booleans,))
 
 
-def _defaults(arguments: list[str]) -> training.Options:
+def _defaults(arguments: list[str]) -> "training.Options":
     """Returns the options of the file after `--config`, which is read before the rest of the command line."""
     for position, argument in reversed(list(enumerate(arguments))):  # the last one counts, as with other options
         if argument == "--config" and position + 1 < len(arguments):
-            return training.Options.from_file(arguments[position + 1])
+            return pf.training.Options.from_file(arguments[position + 1])
         if argument.startswith("--config="):
-            return training.Options.from_file(argument.removeprefix("--config="))
-    return training.Options()
+            return pf.training.Options.from_file(argument.removeprefix("--config="))
+    return pf.training.Options()
 
 
-def _claims_table(results: Sequence[reproduce.Result]) -> str:
+def _claims_table(results: Sequence["reproduce.Result"]) -> str:
     return "\n".join(
         f"{result.experiment.id:18} {result.profile:5}  {'held' if claim.held else 'NOT HELD':8}  "
         f"{claim.measured:>10.4g} {claim.bound:10}  {claim.sentence}"
@@ -255,15 +257,18 @@ def _loaded(paths: tuple[Path, ...]) -> dict[str, Any]:
     """Returns the runs by the shortest names that tell them apart."""
     if not paths:
         raise ValueError("report needs the path of at least one run.")
-    found = [run.resolve() for path in paths for run in runs.find(path)]
+    found = [run.resolve() for path in paths for run in pf.runs.find(path)]
     names = [path.name for path in found]
     if len(set(names)) < len(names):
         names = [str(path) for path in found]
-    return {name: runs.load(path) for name, path in zip(names, found, strict=True)}
+    return {name: pf.runs.load(path) for name, path in zip(names, found, strict=True)}
 
 
 def _prepare(precision: str) -> None:
     """Sets what holds for the whole process: precision, where compiled code is kept, and how memory is returned."""
+    import jax
+    import platformdirs
+
     jax.config.update("jax_enable_x64", precision == "float64")
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("principalflow") / "compiled"))

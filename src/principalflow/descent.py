@@ -7,7 +7,6 @@ from typing import Any, Literal, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas
 from jaxtyping import Array, Inexact, Int, PyTree
 
 from principalflow import _checks, _steps
@@ -149,6 +148,8 @@ def _recorded(run: "_Run", record: Recorder, shown: bool | None) -> Descent:
         if not run.step:
             raise
         ending = Status.INTERRUPTED, f"interrupted at step {run.step - 1} of {run.steps}"
+    import pandas  # here, since importing it takes long
+
     return run.descent(ending, pandas.DataFrame(rows))
 
 

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-import pandas
 from jaxtyping import PyTree
 
 from principalflow import _checks
@@ -16,6 +15,9 @@ from principalflow.flows._flow import Flow, as_flow
 from principalflow.flows._integrate import Spent, StateField, check_start, check_step, follow, solver_for
 from principalflow.objective import Objective, checked_theta
 from principalflow.status import Status
+
+if TYPE_CHECKING:
+    import pandas
 
 Kind = Literal["local", "global"]
 
@@ -36,7 +38,7 @@ def compare(
     max_steps: int = 1000,
     kinds: Sequence[Kind] = ("local", "global"),
     progress: bool | None = None,
-) -> pandas.DataFrame:
+) -> "pandas.DataFrame":
     r"""Returns a table of each flow's error against gradient descent, per step, and of what it costs.
 
     The `"global"` error after n steps is $\|\theta_n - \theta(nh)\|$, both from the same start (paper, fig. small MLP);
@@ -102,6 +104,8 @@ def compare(
     except KeyboardInterrupt:
         if not rows:
             raise
+    import pandas  # here, since importing it takes long
+
     return pandas.DataFrame(rows)
 
 

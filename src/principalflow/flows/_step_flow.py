@@ -1,17 +1,19 @@
 """The modified flow of any optimiser, in real numbers and from its updates alone."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, PyTree
 
 from principalflow import _checks
 from principalflow.flows._steps import StepsFlow, damped_weights, order_field
 from principalflow.objective import Objective, Vector
+
+if TYPE_CHECKING:
+    import optax
 
 
 class OptaxState(NamedTuple):
@@ -97,7 +99,7 @@ class StepFlow(StepsFlow):
     @classmethod
     def from_optax(
         cls,
-        tx: optax.GradientTransformation,
+        tx: "optax.GradientTransformation",
         *,
         state: PyTree = None,
         period: int = 2,
@@ -135,6 +137,8 @@ class StepFlow(StepsFlow):
         """
         if not all(callable(getattr(tx, name, None)) for name in ("init", "update")):
             raise ValueError(f"tx must be an optax.GradientTransformation, got {_checks.shown(tx)}.")
+        import optax  # here, since importing it takes long
+
         own = optax.with_extra_args_support(tx)
         # At the start of a run averages of squares are 0, and their logarithm isn't smooth.
         to, back = (_same, _same) if state is None else (_log, jnp.exp)
