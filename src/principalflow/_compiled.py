@@ -12,6 +12,8 @@ from weakref import WeakValueDictionary, ref
 import equinox as eqx
 import jax
 
+from principalflow._cache import keep_programs
+
 # Stands for the programs themselves where they are part of what they were compiled for: else they would never go.
 _THESE = object()
 
@@ -20,6 +22,7 @@ class Programs:
     """The compiled functions of one loss, a leaf of the objectives that share it."""
 
     def __init__(self):
+        keep_programs()
         self._programs: dict[tuple, Callable] = {}
 
     def __reduce__(self) -> tuple:

@@ -267,12 +267,11 @@ def _loaded(paths: tuple[Path, ...]) -> dict[str, Any]:
 def _prepare(precision: str) -> None:
     """Sets what holds for the whole process: precision, where compiled code is kept, and how memory is returned."""
     import jax
-    import platformdirs
+
+    from principalflow._cache import keep_programs
 
     jax.config.update("jax_enable_x64", precision == "float64")
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("principalflow") / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    keep_programs()
     keep_memory()
 
 
