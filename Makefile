@@ -35,6 +35,7 @@ benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/monitor.py
 	$(BIN)/python benchmarks/edge.py
+	$(BIN)/python benchmarks/waiting.py
 
 clean:
 	rm -rf $(VENV) $(OUT) .pytest_cache

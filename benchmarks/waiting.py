@@ -55,9 +55,10 @@ CODES = {
     "top_eigenpairs": EIGENPAIRS + "pf.spectrum.top_eigenpairs(objective, objective.theta, 1)",
     "Monitor.observe": EIGENPAIRS + "pf.Monitor(objective).observe(0, objective.theta, 0.1)",
 }
+TRAIN = "train --data digits --hidden 32 32 --learning-rate 0.5 --steps 10 --out"
 COMMANDS = {
     "principalflow --help": ["--help"],
-    "principalflow train": ["train", "--data", "digits", "--hidden", "32", "32", "--steps", "10", "--out"],
+    "principalflow train": TRAIN.split(),
     "principalflow reproduce banana": ["reproduce", "banana", "--out"],
 }
 
