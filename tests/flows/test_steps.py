@@ -265,6 +265,14 @@ def test_adam_without_a_state_says_what_it_may_need():
     assert "give from_optax the state" in solution.message
 
 
+@pytest.mark.parametrize("flow", [TwoStep, pf.flows.Pair])
+def test_far_beyond_the_edge_the_message_says_so(flow):
+    steep = pf.Objective(lambda w: 14 * jnp.sin(w[0]) ** 2, jnp.array([1.0]))
+    solution = pf.integrate(flow(1.0), steep, [1.0], 10.0, max_steps=50)
+    assert solution.status == "max_steps"
+    assert "h*lambda may be far above 2" in solution.message
+
+
 def test_rounding_is_not_taken_for_divergence():
     flow = TwoStep(0.1)
     assert "double precision" in flow.advice(1e-5)

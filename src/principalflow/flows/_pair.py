@@ -13,7 +13,7 @@ from jaxtyping import Array, Inexact
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow.flows._flow import Field, Flow
-from principalflow.flows._steps import log_weights
+from principalflow.flows._steps import FAR_OR_KINK, log_weights
 from principalflow.objective import Objective, Vector
 from principalflow.spectrum import top_eigenpairs
 
@@ -47,6 +47,8 @@ def _orders(orders: Any) -> tuple[int, int]:
 
 class Oscillation(Flow):
     """A flow of a centre c and an amplitude v, which stands for the iterates c + v and c - v by turns."""
+
+    jumps = FAR_OR_KINK
 
     @abc.abstractmethod
     def pair(self, state: Any) -> PairState:

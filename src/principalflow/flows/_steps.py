@@ -24,6 +24,8 @@ _LARGEST_ROUNDING = 1e-3
 # The series of a direction converges while a period multiplies it by less than 2. At h*lambda of 2.4 it does by this.
 # Terms that damp other directions are further from the logarithm: how far from it a field may be, as a share of it.
 _LARGEST_GROWTH, _LARGEST_MISS = 1.96, 0.3
+# Why flows of descent's oscillation can't be followed at times.
+FAR_OR_KINK = "h*lambda may be far above 2, or the loss have a kink here"
 _ROUNDING = "rounding is left of it: take a lower order, or double precision"
 # The least share of its rate of growth that an oscillation has a step later.
 _STEADY = 0.8
@@ -246,6 +248,7 @@ class TwoStep(_OfDescent):
 
     period = 2
     remedy = "h*lambda passed 2.4, where the series of two steps diverges: take pf.flows.Pair"
+    jumps = FAR_OR_KINK
     order: int = order_field(kw_only=True, default=2)
 
     @property
