@@ -140,3 +140,10 @@ def test_flows_of_two_steps_are_compared_at_odd_steps_too():
     local = table[(table["kind"] == "local") & (table["flow"] == "TwoStep")]
     assert local["error"].isna().all()
     assert local["message"].str.contains("several steps").all()
+
+
+def test_central_flows_are_followed_by_eulers_steps_of_their_own():
+    bowl = pf.functions.quadratic([[1.0]])
+    table = pf.compare(bowl, [1.0], 1.0, 2, {"central": pf.flows.Central(1.0, k=1)}, step=0.01)
+    assert set(table["solver"]) == {"euler"}
+    assert set(table["evaluations"]) == {4}

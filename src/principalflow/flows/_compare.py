@@ -123,7 +123,7 @@ def _rows(
     """Yields the rows of one flow."""
     field = StateField(flow, objective, flow.start(objective, path.thetas[0]))
     solver, finest = solver_for(rtol, flow), _checks.resolution(path.thetas.dtype)
-    step = flow.euler_step if step is None else step
+    step = step if flow.euler_step is None else flow.euler_step
     first = None
     for kind in kinds:
         state, used = field.start, solver

@@ -92,8 +92,8 @@ def integrate(
         atol: Absolute tolerance of a solver step.
         solver: `"auto"` takes tsit5, and dopri8 for rtol below 1e-8. For `TwoStep`, `BackwardError` and `Pair`, whose
             fast directions decay at a rate that is known, it takes rkc for rtol from 3e-4 on: steps of many h, with as
-            many stages as it takes to be stable. `"euler"` with `step=5e-5` is the paper's way (appendix C), for
-            comparison.
+            many stages as it takes to be stable. Central flows it follows by Euler's steps of their `substep`.
+            `"euler"` with `step=5e-5` is the paper's way (appendix C), for comparison.
         step: The step of `"euler"`. An adaptive solver that gets stuck or runs out of `max_steps`, as it does where a
             field jumps, begins again at the start with Euler's steps of this length, if it is given, however many they
             are; `solver` of the solution says so.

@@ -25,7 +25,7 @@ _LARGEST_ROUNDING = 1e-3
 # Terms that damp other directions are further from the logarithm: how far from it a field may be, as a share of it.
 _LARGEST_GROWTH, _LARGEST_MISS = 1.96, 0.3
 # Why flows of descent's oscillation can't be followed at times.
-FAR_OR_KINK = "h*lambda may be far above 2, or the loss have a kink here"
+FAR_OR_KINK = "h*lambda may be far above 2, or the loss may have a kink here"
 _ROUNDING = "rounding is left of it: take a lower order, or double precision"
 # The least share of its rate of growth that an oscillation has a step later.
 _STEADY = 0.8
