@@ -17,6 +17,7 @@ from . import (
 from ._cdat import CDATState, cdat
 from ._checks import NonFiniteError, PrecisionWarning
 from ._dal import DALState, ScaleByDALState, dal, scale_by_dal
+from ._memory import keep_memory
 from .descent import Descent, descend
 from .flows import Solution, compare, integrate
 from .monitor import Event, Monitor
@@ -47,6 +48,7 @@ __all__ = [
     "flows",
     "functions",
     "integrate",
+    "keep_memory",
     "landscape",
     "models",
     "optimizers",

@@ -1,10 +1,8 @@
 """The command `principalflow`."""
 
-import ctypes
 import functools
 import inspect
 import os
-import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -272,15 +270,7 @@ def _prepare(precision: str) -> None:
 
     jax.config.update("jax_enable_x64", precision == "float64")
     keep_programs()
-    keep_memory()
-
-
-def keep_memory() -> None:
-    """Has glibc keep what is freed: by default it returns large pieces, and XLA maps them anew at every call."""
-    if platform.libc_ver()[0] == "glibc":
-        mallopt, trim_threshold, top_pad, mmap_max = ctypes.CDLL(None).mallopt, -1, -2, -4
-        for option, value in ((mmap_max, 0), (trim_threshold, 2**31 - 1), (top_pad, 100_000_000)):
-            mallopt(option, value)
+    pf.keep_memory()
 
 
 def _say(sentence: str) -> None:

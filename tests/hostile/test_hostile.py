@@ -33,7 +33,8 @@ _OTHERS = """
     report.write_experiments runs.add_row runs.check_free runs.last_checkpoint runs.read_config runs.read_status
     spectrum.block_eigenpairs_and_product spectrum.check_memory spectrum.krylov spectrum.krylov_and_space
     stability.formulas stability.measure stability.overlaps stability.progress_ratio training.parameters
-    optimizers.Group optimizers.combined optimizers.or_unknown optimizers.Moment optimizers.SecondMoment runs.scalars
+    keep_memory optimizers.Group optimizers.combined optimizers.or_unknown optimizers.Moment optimizers.SecondMoment
+    runs.scalars
 """
 WITHOUT_ROW = {*_RETURNED.split(), *_OTHERS.split()}
 
