@@ -6,24 +6,10 @@ import numpy as np
 import pytest
 
 import principalflow as pf
-from principalflow.models._layers import convolve_by_patches, convolve_by_xla, pool
+from principalflow.models._layers import pool
 
 RANDOM = np.random.default_rng(0)
 IMAGES = jnp.asarray(RANDOM.standard_normal((2, 7, 6, 3)))
-
-
-@pytest.mark.parametrize("size", [1, 3, 7])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_both_ways_to_convolve_agree(size, stride):
-    kernel = jnp.asarray(RANDOM.standard_normal((size, size, 3, 4)))
-    ours, xla = convolve_by_patches(IMAGES, kernel, stride), convolve_by_xla(IMAGES, kernel, stride)
-    np.testing.assert_allclose(ours, xla, rtol=0, atol=1e-12 * size**2)
-
-
-def test_convolution_is_complex_linear():
-    kernel = jnp.asarray(RANDOM.standard_normal((3, 3, 3, 4)))
-    twisted = convolve_by_patches(IMAGES * 1j, kernel * (1 + 1j), 1)
-    np.testing.assert_allclose(twisted, convolve_by_patches(IMAGES, kernel, 1) * (1j - 1), rtol=1e-12, atol=1e-12)
 
 
 def test_convolution_starts_with_outputs_of_variance_one():

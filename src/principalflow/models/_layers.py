@@ -11,16 +11,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Inexact, PRNGKeyArray
 
 from principalflow import _checks
 from principalflow.models import _sizes
+from principalflow.models._convolution import Images, convolve
 
 Normalization = Literal["none", "batch", "group"]
 Pooling = Literal["average", "max"]
-Images = Inexact[Array, "N H W C"]
 
 NORMALIZATIONS = get_args(Normalization)
 POOLINGS = get_args(Pooling)
@@ -73,8 +72,8 @@ class Linear(eqx.Module):
 class Conv(eqx.Module):
     r"""A convolution of images (N, height, width, channels), padded so that stride 1 keeps their size.
 
-    On CPUs, and for complex numbers, it is the matrix product of all patches with the kernel: XLA's own convolution is
-    several times slower there. On accelerators it is `lax.conv`. Both agree to rounding.
+    On accelerators it is `lax.conv`, for complex numbers the matrix product of all patches with the kernel; on CPUs it
+    and each of its derivatives are computed in the way that is quickest for their shape. All agree to rounding.
 
     Weights start normal with standard deviation $\text{gain}/\sqrt{\text{size}^2\,\text{inputs}}$, biases at zero.
 
@@ -128,33 +127,8 @@ class Conv(eqx.Module):
     def __call__(self, x: Images) -> Images:
         """Returns the convolved images."""
         x = _sizes.channelled(x, self.weight.shape[2])
-        if jax.default_backend() == "cpu" or jnp.iscomplexobj(x) or jnp.iscomplexobj(self.weight):
-            y = convolve_by_patches(x, self.weight, self.stride)
-        else:
-            y = convolve_by_xla(x, self.weight, self.stride)
+        y = convolve(x, self.weight, self.stride)
         return y if self.bias is None else y + self.bias
-
-
-def convolve_by_patches(x: Images, weight: Array, stride: int) -> Images:
-    """Returns all patches, side by side in one matrix, times the kernel."""
-    size, _, inputs, outputs = weight.shape
-    samples, height, width, _ = x.shape
-    if size > 1:
-        reach = size // 2
-        x = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
-    shifted = [x[:, i : i + height : stride, j : j + width : stride] for i in range(size) for j in range(size)]
-    patches = jnp.concatenate(shifted, axis=-1)
-    rows, columns = patches.shape[1:3]
-    y = patches.reshape(-1, size * size * inputs) @ weight.reshape(-1, outputs)
-    return y.reshape(samples, rows, columns, outputs)
-
-
-def convolve_by_xla(x: Images, weight: Array, stride: int) -> Images:
-    """Returns XLA's convolution with the same padding."""
-    reach = weight.shape[0] // 2
-    return lax.conv_general_dilated(
-        x, weight, (stride, stride), [(reach, reach), (reach, reach)], dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
 
 
 class BatchNorm(eqx.Module):
