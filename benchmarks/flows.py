@@ -28,6 +28,7 @@ from scipy.integrate import solve_ivp  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
 
 import principalflow as pf  # noqa: E402
+from principalflow.spectrum import krylov  # noqa: E402
 
 
 def main() -> None:
@@ -45,7 +46,17 @@ def main() -> None:
         return
     figures = {}
     # The large network first: the peak of memory is the process's so far.
-    sections = mnist_network, digits_network, adaptive_against_euler, quadratics, orders, banana_branches, first_calls
+    sections = (
+        mnist_network,
+        digits_network,
+        path,
+        stops,
+        adaptive_against_euler,
+        quadratics,
+        orders,
+        banana_branches,
+        first_calls,
+    )
     for section in sections:
         figures[section.__name__] = section()
         if not as_json:
@@ -93,6 +104,72 @@ def digits_network() -> dict:
         "products": int(fast.products),
         "dense over krylov, seconds": dense_seconds / krylov_seconds,
     }
+
+
+def path() -> dict:
+    """Fields along two learning rates from steps of the digits network's training (errors 1e-8)."""
+    objective, _, h = digits()
+    training, flow = pf.descend(objective, objective.theta, h, 1600).thetas, pf.flows.Principal(h)
+    figures = {}
+    for step in (100, 400, 800, 1600):
+        thetas = pf.integrate(flow, objective, training[step], 2 * h, saves=40).thetas
+        fields = [flow.evaluate(objective, theta) for theta in thetas]
+        products = [int(field.products) for field in fields]
+        exact = [pf.flows.Principal(h, rtol=1e-15).evaluate(objective, theta).vector for theta in thetas[::8]]
+        errors = [relative(field.vector - vector, vector) for field, vector in zip(fields[::8], exact, strict=True)]
+        fewest = [fewest_products(objective, *each) for each in zip(thetas[::8], exact, strict=True)]
+        figures |= {
+            f"step {step}: products of a field, mean": float(np.mean(products)),
+            f"step {step}: products of a field, most": max(products),
+            f"step {step}: fewest for any method": f"{min(fewest)} to {max(fewest)}",
+            f"step {step}: largest relative error": max(errors),
+        }
+    return figures
+
+
+def fewest_products(objective, theta, vector, rtol=1e-8) -> int:
+    """Of the Krylov spaces of the Hessian and the gradient the first that has a vector so near to this one."""
+    gradient, product = objective.linearize(theta)
+    basis, w = [], gradient
+    while True:
+        for _ in range(2):
+            for q in basis:
+                w = w - q * jnp.vdot(q, w)
+        basis.append(w / jnp.linalg.norm(w))
+        rest = vector
+        for q in basis:
+            rest = rest - q * jnp.vdot(q, rest)
+        if relative(rest, vector) <= rtol:
+            return len(basis)
+        w = product(basis[-1])
+
+
+def stops() -> dict:
+    """Shares of 3,000 errors above what was asked for and above 10 times it, weights above 1/h being 1e-2 to 1e-9."""
+    size, random, flow = 80, np.random.default_rng(0), pf.flows.Principal(1.0)
+
+    def coefficients(T):
+        values, vectors = jnp.linalg.eigh(T)
+        return (vectors * flow.alpha(values)) @ vectors[0], jnp.zeros(())
+
+    by_krylov = jax.jit(lambda values, v, rtol: krylov(lambda w: values * w, v, coefficients, rtol, size, True).vector)
+    beyond: dict[float, list[float]] = {1e-4: [], 1e-6: [], 1e-8: []}
+    for _ in range(3000):
+        values = 10.0 ** random.uniform(-6, -0.3, size) * random.choice([1, 1, 1, -0.2], size)
+        large = random.integers(1, 12)
+        values[:large] = random.uniform(0.3, 2.2, large)
+        v = random.standard_normal(size) * np.where(values > 1, 10.0 ** random.uniform(-9, -2, size), 1)
+        expected = v * flow.alpha(values)
+        for rtol, errors in beyond.items():
+            errors.append(relative(by_krylov(values, v, rtol) - expected, expected) / rtol)
+    return {
+        f"asked for {rtol:g}": [float(np.mean(np.array(errors) > most)) for most in (1, 10)]
+        for rtol, errors in beyond.items()
+    }
+
+
+def relative(difference, vector) -> float:
+    return float(jnp.linalg.norm(difference) / jnp.linalg.norm(vector))
 
 
 def adaptive_against_euler() -> dict:

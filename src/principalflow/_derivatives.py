@@ -10,6 +10,7 @@ from jaxtyping import Array, Inexact, PyTree
 
 from principalflow import _checks, _loss
 from principalflow._compiled import compiled
+from principalflow._real_products import with_real_products
 
 Vector = Inexact[Array, " D"]
 Block = Inexact[Array, "D k"]
@@ -52,7 +53,7 @@ def value(loss: Batched, theta: Vector) -> Inexact[Array, ""]:
 @compiled
 def value_and_gradient(loss: Batched, theta: Vector) -> tuple[Inexact[Array, ""], Vector]:
     """Returns the loss and its gradient."""
-    both = jax.value_and_grad(loss._on_batch, holomorphic=jnp.iscomplexobj(theta))
+    both = jax.value_and_grad(_to_differentiate(loss, theta), holomorphic=jnp.iscomplexobj(theta))
     return _mean(loss, lambda batch: both(theta, batch))
 
 
@@ -117,7 +118,11 @@ def dense(product: Callable[[Vector], Vector], size: int, dtype: Any) -> Inexact
 
 
 def _gradient(loss: Batched, batch: PyTree) -> Callable[[Vector], Vector]:
-    return lambda theta: jax.grad(loss._on_batch, holomorphic=jnp.iscomplexobj(theta))(theta, batch)
+    return lambda theta: jax.grad(_to_differentiate(loss, theta), holomorphic=jnp.iscomplexobj(theta))(theta, batch)
+
+
+def _to_differentiate(loss: Batched, theta: Vector) -> Callable[[Vector, PyTree], Inexact[Array, ""]]:
+    return with_real_products(loss._on_batch) if jnp.iscomplexobj(theta) else loss._on_batch
 
 
 def _mean(loss: Batched, quantity: Callable[[PyTree], PyTree]) -> PyTree:

@@ -1,10 +1,17 @@
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
 from cases import regression
+from hypothesis import given
+from hypothesis import strategies as st
 
 import principalflow as pf
+from principalflow.flows._logarithm import phi, phi_times
+from principalflow.spectrum import krylov
 
 RANDOM = np.random.default_rng(0)
 
@@ -189,3 +196,84 @@ def test_single_precision_is_warned_of():
     bowl = pf.functions.quadratic(jnp.eye(2, dtype=jnp.float32))
     with pytest.warns(pf.PrecisionWarning, match="rtol=1e-08 is finer than float32 resolves; 1.2e-06 is used"):
         pf.spectrum.apply(bowl, bowl.theta, jnp.exp, jnp.ones(2, jnp.float32))
+
+
+SIZE = 80
+SPECTRA = {
+    "a tail and what is above it": lambda r: [tail(r, 70), r.uniform(0.3, 2.2, 10)],
+    "a cluster at the singularity": lambda r: [tail(r, 74), 1 + 10 ** r.uniform(-6, -1) * r.standard_normal(6)],
+    "at the edge of stability": lambda r: [tail(r, 72), 2 + 0.02 * r.standard_normal(3), r.uniform(0.8, 1.5, 5)],
+    "negative curvature": lambda r: [tail(r, 72), r.uniform(-3, 0, 4), r.uniform(0.5, 2, 4)],
+    "all over": lambda r: [r.uniform(-1, 2.5, 80)],
+    "symmetric about zero": lambda r: [half := r.uniform(0, 2, 40), -half],
+}
+
+
+def tail(random, count):
+    return 10 ** random.uniform(-6, -0.3, count)
+
+
+def first_of_phi(real, T):
+    if not real:
+        return phi_times(T, jnp.zeros(len(T), T.dtype).at[0].set(1), "continuous"), jnp.zeros(())
+    values, vectors = jnp.linalg.eigh(T)
+    return (vectors * phi(values, "continuous")) @ vectors[0], jnp.zeros(())
+
+
+@partial(jax.jit, static_argnames="real")
+def by_krylov(H, v, rtol, real):
+    return krylov(lambda w: H @ w, v, partial(first_of_phi, real), rtol, SIZE, symmetric=real)
+
+
+exactly = jax.jit(partial(phi_times, branch="continuous"))
+
+
+@given(name=st.sampled_from(list(SPECTRA)), seed=st.integers(0, 2**32 - 1), rtol=st.sampled_from([1e-4, 1e-6, 1e-8]))
+def test_whatever_the_spectrum_the_error_is_what_was_asked_for_or_little_more(name, seed, rtol):
+    random = np.random.default_rng(seed)
+    values, v = np.concatenate(SPECTRA[name](random)), random.standard_normal(SIZE)
+    expected = v * phi(values, "continuous")
+    found = by_krylov(np.diag(values), v, rtol, real=True)
+    error = jnp.linalg.norm(found.vector - expected) / jnp.linalg.norm(expected)
+    assert found.converged
+    assert error <= 10 * rtol
+
+
+@given(seed=st.integers(0, 2**32 - 1), rtol=st.sampled_from([1e-4, 1e-8]))
+def test_next_to_a_defective_hessian_too(seed, rtol):
+    # Pairs of eigenvalues with almost one eigenvector: [[z + ia, a], [a, z - ia]] is symmetric, and a Jordan block.
+    random = np.random.default_rng(seed)
+    z, a = tail(random, SIZE) + 0.01j * random.standard_normal(SIZE), 0.1 * random.standard_normal(SIZE // 2)
+    z[-8:] += random.uniform(0.5, 2, 8)
+    z[1::2] = z[::2] + 1e-9
+    H = np.diag(z + 1j * np.stack([a, -a], axis=1).ravel())
+    for first in range(0, SIZE, 2):
+        H[first, first + 1] = H[first + 1, first] = a[first // 2]
+    v = random.standard_normal(SIZE) + 0j
+    found, expected = by_krylov(H, v, rtol, real=False), exactly(jnp.asarray(H), jnp.asarray(v))
+    assert found.converged
+    assert jnp.linalg.norm(found.vector - expected) <= 10 * rtol * jnp.linalg.norm(expected)
+
+
+def test_it_stops_within_a_few_products_of_the_fewest_with_which_any_method_of_this_space_could():
+    spent = []
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        values, v = np.concatenate(SPECTRA["at the edge of stability"](random)), random.standard_normal(SIZE)
+        expected = v * phi(values, "continuous")
+        spent.append(int(by_krylov(np.diag(values), v, 1e-8, real=True).products) - fewest(values, v, expected, 1e-8))
+    assert min(spent) >= 0
+    assert np.mean(spent) <= 4
+    assert max(spent) <= 6
+
+
+def fewest(values, v, expected, rtol):
+    """Of the spaces spanned by v, Hv, H²v, ... the size of the first that comes so near to `expected`."""
+    basis, w, rest = [], v, np.array(expected)
+    while np.linalg.norm(rest) > rtol * np.linalg.norm(expected):
+        for _ in range(2):
+            w = w - sum((q * (q @ w) for q in basis), np.zeros(SIZE))
+        basis.append(w / np.linalg.norm(w))
+        rest = rest - basis[-1] * (basis[-1] @ rest)
+        w = values * basis[-1]
+    return len(basis)

@@ -14,12 +14,11 @@ from principalflow.objective import Objective, Vector, checked_theta
 
 Projected = Inexact[Array, "m m"]
 
-# The projected function is evaluated after every so many products: often enough to stop early,
-# seldom enough that the small matrices cost little beside the products.
-_PRODUCTS_PER_CHECK = 4
-# Matrices of up to this size take their function about as quickly as smaller ones; larger ones come in several sizes,
-# of which each is compiled.
-_ROOM, _MOST_ROOMS = 32, 3
+# The error is judged by the slowest of so many falls in a row. Fewer are more often taken in by the quiet before an
+# eigenvalue is found: `benchmarks/flows.py` counts how often (`stops`).
+_FALLS = 6
+# A small matrix takes its function after each product, in the smallest of several rooms, of which each is compiled.
+_ROOM, _MOST_ROOMS = 20, 3
 # Vectors of the basis that a new one is made orthogonal to at once, while they are in the cache; only those that are
 # there take part. Where more is taken away than is left, what the basis lacks in orthogonality would grow from vector
 # to vector, so it is made orthogonal again ("twice is enough").
@@ -31,8 +30,9 @@ class Applied(eqx.Module):
 
     Attributes:
         vector: f(H) v.
-        error: Estimated error of `vector`, relative to its norm: the change over the last few products. It can
-            be too small where f is steep at an eigenvalue that v hardly meets. Infinite where `vector` is not finite.
+        error: Estimated error of `vector`, relative to its norm, from the changes over the last products and how they
+            fall. It can be too small where f is steep at an eigenvalue that v hardly meets. Infinite where `vector` is
+            not finite.
         products: Hessian products spent.
         converged: Whether `error` is within the tolerance that was asked for.
     """
@@ -72,7 +72,7 @@ def apply(
             negative eigenvalues `lambda x: jnp.sqrt(x + 0j)` has values where `jnp.sqrt` has none. At complex theta it
             is applied through the eigenvectors of $T_m$, whose conditioning goes into the error.
         v: The vector (D,).
-        rtol: Stop when the change over the last products is below `rtol` relative to the result.
+        rtol: Stop when the estimated error is below `rtol` relative to the result.
         max_products: Stop after this many products in any case.
 
     Returns:
@@ -153,32 +153,48 @@ def krylov_and_space(
         return first_column
 
     def unfinished(state):
-        k, _, T, _, error = state
+        k, _, T, _, _, error = state
         exhausted = (k > 0) & ~(jnp.abs(T[k, k - 1]) > 0)  # also where the product was not finite
         return (k < size) & (error > rtol) & ~exhausted
 
     def more(state):
-        k, basis, T, previous, _ = state
-        until = jnp.minimum(k + _PRODUCTS_PER_CHECK, size)
-        basis, T = _extend(product, k, until, basis, T)
-        room = jnp.searchsorted(jnp.asarray(rooms), until)
-        current, rounding = lax.switch(room, [within(room) for room in rooms], T, until)
+        k, basis, T, previous, changes, _ = state
+        basis, T = _extend(product, k, k + 1, basis, T)
+        room = jnp.searchsorted(jnp.asarray(rooms), k + 1)
+        current, rounding = lax.switch(room, [within(room) for room in rooms], T, k + 1)
         scale = _length(current)
         change = _length(current - previous) / jnp.where(scale > 0, scale, 1)
-        exact = (until == v.size) | (T[until, until - 1] == 0)
-        error = jnp.where(exact, 0, change) + rounding
         # f may have had no value at an approximate eigenvalue that more products will move.
-        return until, basis, T, current, jnp.where(jnp.isfinite(scale + error), error, jnp.inf).astype(v.real.dtype)
+        changes = jnp.append(changes[1:], jnp.where(jnp.isfinite(change), change, jnp.inf).astype(changes.dtype))
+        exact = (k + 1 == v.size) | (T[k + 1, k] == 0)
+        error = jnp.where(exact, 0, _error_after(changes)) + rounding
+        error = jnp.where(jnp.isfinite(scale + error), error, jnp.inf).astype(changes.dtype)
+        return k + 1, basis, T, current, changes, error
 
     nothing = jnp.zeros(size, jax.eval_shape(coefficients, T[:size])[0].dtype)
-    infinite = jnp.asarray(jnp.inf, v.real.dtype)
-    k, basis, T, current, error = lax.while_loop(unfinished, more, (jnp.asarray(0), basis, T, nothing, infinite))
+    changes = jnp.ones(_FALLS + 1, v.real.dtype)
+    state = jnp.asarray(0), basis, T, nothing, changes, jnp.asarray(jnp.inf, changes.dtype)
+    k, basis, T, current, _, error = lax.while_loop(unfinished, more, state)
     vector = jnp.where(length == 0, 0, length * (current @ basis[:size]))
     finite = jnp.all(jnp.isfinite(vector)) & jnp.all(jnp.isfinite(T))
     error = jnp.where(finite, jnp.where(length == 0, 0, error), jnp.inf)
     inside = jnp.arange(size) < k
     projected = jnp.where(inside[:, None] & inside, T[:size], 0)
     return Applied(vector, error, k, error <= rtol), jnp.where(inside[:, None], basis[:size], 0), projected
+
+
+def _error_after(changes: Float[Array, " n"]) -> Float[Array, ""]:
+    """Returns the error after the last of some products, from the change that each of them made.
+
+    A change is about as large as the error before it. The last of them may be small by chance, so it is taken to have
+    come of the first by steady falls at the slowest rate among them; where one of them rose it is the largest.
+    """
+    before, after = changes[:-1], changes[1:]
+    falls = jnp.where(before > 0, after / jnp.where(before > 0, before, 1), 1)
+    # What is left at the end is rounding, which neither falls nor rises.
+    falls = jnp.where(after <= _checks.resolution(changes.dtype), 0, falls)
+    rate = jnp.minimum(jnp.max(falls), 1)
+    return jnp.max(after * rate ** jnp.arange(after.size - 1, -1, -1))
 
 
 def lanczos(product: Callable[[Vector], Vector], v: Vector, size: int) -> Projected:
