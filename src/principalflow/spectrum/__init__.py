@@ -2,14 +2,13 @@
 
 from principalflow.spectrum._block import (
     Eigenpairs,
-    basis_memory,
     block_eigenpairs,
     block_eigenpairs_and_product,
-    check_memory,
 )
 from principalflow.spectrum._density import Density, Trace, density, trace
 from principalflow.spectrum._eigenpairs import eigenpairs_and_gradient, sharpness, top_eigenpairs
 from principalflow.spectrum._krylov import Applied, apply, krylov, krylov_and_space
+from principalflow.spectrum._memory import basis_memory, check_memory
 from principalflow.spectrum._trail import Trail
 
 __all__ = [

@@ -11,7 +11,7 @@ shows. Where it does, the residuals of the probe extend the basis too, and find 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from array_api_compat import array_namespace, is_torch_array
 from principalflow import _checks
 from principalflow._derivatives import COLUMNS
 from principalflow.spectrum._basis import Basis, Counted, is_array, like, norms, rank, rows, to_numpy
+from principalflow.spectrum._memory import COLD_GUARDS, GUARDS, SEARCH_GUARDS, check_memory, room
 from principalflow.spectrum._trail import Outside, Trail, probe
 from principalflow.status import Status
 
@@ -27,9 +28,6 @@ Which = Literal["largest", "smallest"]
 
 # Below this size all eigenpairs of the dense matrix cost less than the iteration.
 DENSE_SIZE = 500
-# Vectors beyond the k that are asked for: they meet a cluster or a swap of order before it matters. One costs one
-# product at each training step. A search has a second, for what it finds; a start from nothing has three.
-_GUARDS, _SEARCH_GUARDS, _COLD_GUARDS = 1, 2, 3
 # How well a guard must be known, relative to the largest |value|. It only has to show that nothing larger
 # hides in its direction, for which the leading digit is enough.
 _GUARD_TOLERANCE = 0.1
@@ -157,34 +155,37 @@ def block_eigenpairs_and_product(
         ritz, along = _dense(counted, guess, request, also)
         return ritz.eigenpairs(request, counted.products, "dense", None), along
 
-    if trail is not None and guess.shape[1] < k + _GUARDS:  # fewer were asked for then
+    if trail is not None and guess.shape[1] < k + 1:  # fewer were asked for then
         trail = None
-    guards = _COLD_GUARDS if trail is None else _GUARDS
-    wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - _GUARDS
+    guards = COLD_GUARDS if trail is None else 1
+    wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - 1
     check_memory("k", wanted, guess)
     random = probe(counted.xp, guess, 0 if trail is None else trail.calls)
     beside = [random] if also is None else [also, random]
-    block = counted.xp.concat([guess, counted.xp.stack(beside, axis=1)], axis=1)
-    basis = Basis(counted, block, _room(wanted, guards))
+    former = guess if trail is None else guess[:, :wanted]
+    block = counted.xp.concat([former, counted.xp.stack(beside, axis=1)], axis=1)
+    basis = Basis(counted, block, room(wanted, guards))
     with np.errstate(over="ignore", invalid="ignore"):
-        along, probed = None if also is None else basis.times(also), basis.times(random)
+        along, outside = None if also is None else basis.times(also), Outside(basis, random, trail)
     if along is not None and not bool(counted.xp.all(counted.xp.isfinite(along))):
         raise _checks.NonFiniteError("product must be finite, but that with the vector `also` is not.")
     if trail is None:
         basis.fill(wanted + guards)
-        outside, wanted = Outside.unknown(size), k
+        wanted = k
+    elif outside.references is not None:
+        guards = 0
     else:
-        outside = trail.outside(basis, probed)
-    ritz, improved, outside = _refine(basis, wanted, guards, request, outside)
+        basis.extend(counted.xp.matrix_transpose(guess)[wanted:])
+    ritz, improved, Y, searched = _refine(basis, wanted, guards, request, outside)
     while ritz.converged and wanted < size and request.is_beyond_cover(ritz.values[wanted - 1]):
         wanted = min(2 * wanted, size)
         check_memory("cover", wanted, guess)
-        basis.make_room(_room(wanted, guards))
-        basis.fill(wanted + guards)
-        ritz, improved, outside = _refine(basis, wanted, guards, request, Outside.unknown(size))
-    kept = request.held(ritz.values) + _GUARDS
-    outside = outside.with_level(request.sign * ritz.values[kept:])
-    trail = Trail.after(trail, counted.xp, improved[:kept], probed, outside)
+        basis.make_room(room(wanted, COLD_GUARDS))
+        basis.fill(wanted + COLD_GUARDS)
+        outside = Outside(basis, random, None)
+        ritz, improved, Y, searched = _refine(basis, wanted, COLD_GUARDS, request, outside)
+    held = request.held(ritz.values)
+    trail = outside.trail(trail, improved[: held + 1], Y[:, :held], request.sign * ritz.values, searched)
     return ritz.eigenpairs(request, counted.products, "block", trail), along
 
 
@@ -225,31 +226,31 @@ class _Ritz:
         return Eigenpairs(values, vectors, residuals, products, self.converged, which, method, trail)
 
 
-def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outside) -> tuple[_Ritz, Any, Outside]:
+def _refine(
+    basis: Basis, k: int, guards: int, request: _Request, outside: Outside
+) -> tuple[_Ritz, Any, np.ndarray, bool]:
     """Extends the basis until its first k Ritz pairs, and the guards behind them, are known well enough.
 
-    Where something outside may have come beyond the k-th value, it is searched for: by so many more products with the
-    residual of the outermost guard, and until nothing moves any more. A search that found something may have missed its
-    neighbour, so another follows, from elsewhere, until one finds nothing.
+    Once the k pairs are, the guard is multiplied if it may have come beyond the k-th value since it last was. Where
+    something behind it may have, that is searched for: by so many more products with the residual of the outermost
+    guard, and until nothing moves any more. A search that found something may have missed its neighbour, so another
+    follows, from elsewhere, until one finds nothing.
 
     Returns:
-        The Ritz pairs, their vectors improved without a product, one a row, and what is now known of the outside.
+        The Ritz pairs, their vectors improved without a product, one a row, how they are combined from the basis, and
+        whether it was searched to the end.
     """
-    former, taken, searched, known, fewest = np.zeros(0), 0, False, 0, 0
+    former, taken, known, fewest = np.zeros(0), 0, 0, 0
+    searching, compared = outside.references is None, False
+    if searching:
+        guards = max(guards, SEARCH_GUARDS)
     while True:
         values, Y = _eigh(basis.T, request.sign, basis.eps, request.error)
         # Relative to the largest |value| of the whole basis: the wanted end of the spectrum may be near zero.
         scale = max(float(np.max(np.abs(values))), float(np.finfo(float).tiny))
         upwards = (request.sign * values).tolist()
-        found = upwards[k + _GUARDS] if searched and len(values) > k + _GUARDS else -math.inf
-        steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
-        if steps and not searched:
-            guards, searched = max(guards, _SEARCH_GUARDS), True
-            if outside.change is not None:
-                known = len(basis.T)
-                if basis.extend(basis.xp.reshape(outside.change, (1, -1))):
-                    continue
-        width, furthest = min(k + guards, len(values)), upwards[-1]
+        furthest, reach = upwards[-1], upwards[k - 1] + request.tol * scale
+        width = min(k + guards, len(values))
         values, block = values[:width], Y[:, :width]
         tolerances = _tolerances(values, k, request.tol * scale, scale)
         R = basis.combine(block, basis.HS) - basis.combine(block * values, basis.S)
@@ -258,21 +259,35 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
         # Random vectors have small residuals too where the Hessian has low rank: they must also have come to rest.
         # Where a spectrum has no gap, a Ritz value that rose by d in the m-th product will rise by some m d / 2 more.
         moved = len(former) != width or bool(np.any(np.abs(values - former) * max(taken, 1) > tolerances))
-        searching = steps > 0 and (taken < max(steps, fewest) or moved)
-        settled, former = bool(np.all(excess <= 1)) and not searching, values
+        former, settled, more, may_hide = values, bool(np.all(excess <= 1)), [], False
+        if settled and not compared and not searching:
+            outside.compare(block[:, :k])
+            compared = True
+            if outside.known.level + outside.stirred > reach:
+                searching, guards, known = True, max(guards, SEARCH_GUARDS), len(basis.T)
+                more = [outside.guard[None]] + ([] if outside.change is None else [outside.change[None]])
+                taken = -1
+            elif outside.known.guard > reach:
+                guards, more = 1, [outside.guard[None]]
+        elif may_hide := searching and outside.known.level + outside.stirred > reach:
+            found = upwards[k + GUARDS] if len(upwards) > k + GUARDS else -math.inf
+            steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
+            if taken < max(steps, fewest) or moved:
+                settled = False
         # Whether one of the k lies mostly outside of what was known before the search.
-        again = settled and steps > 0 and known > 0 and bool(np.any(np.sum(Y[:known, :k] ** 2, axis=0) < 0.5))
-        converged = settled and not again
+        again = settled and may_hide and known > 0 and bool(np.any(np.sum(Y[:known, :k] ** 2, axis=0) < 0.5))
+        converged = settled and not again and not more
         if converged or basis.product.products >= request.max_products:
             break
         extension = max(2, width // 4)  # one is as thrifty in products, more use the machine better
         worst = np.argsort(-excess)[:extension]
-        chosen = np.union1d(worst[excess[worst] > 1], [width - 1] if searching or again else []).astype(int)
-        W = rows(basis.xp, R, chosen)
+        chosen = np.union1d(worst[excess[worst] > 1], [width - 1] if may_hide else []).astype(int)
+        W = [rows(basis.xp, R, chosen), *more] if len(chosen) else more
         if again:
             known, taken, fewest = len(basis.T), 0, outside.whole_search
             random = np.random.default_rng(basis.product.products)
-            W = basis.xp.concat([W, basis.like(random.standard_normal((1, basis.size)))], axis=0)
+            W.append(basis.like(random.standard_normal((1, basis.size))))
+        W = basis.xp.concat(W, axis=0)
         if basis.room < len(W):
             basis.restart(Y[:, : 2 * width])  # with the block alone, what was learnt would be forgotten
             block = np.eye(len(basis.T), width)  # the first vectors of the basis now
@@ -282,18 +297,21 @@ def _refine(basis: Basis, k: int, guards: int, request: _Request, outside: Outsi
             break
         taken += 1
     X = basis.combine(block, basis.S)
-    if searched and converged:
-        outside = outside.after_search(_level(request.sign * values, residuals, k), taken)
-    outside = outside.with_other_end(furthest)
-    improved = X + basis.like(_steps_to_improve(values, request.sign * outside.other_end))[:, None] * R
-    return _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged), improved, outside
+    if searching and converged:
+        outside.after_search(_level(request.sign * values, residuals, k), taken)
+    elif not converged:  # what was multiplied to no end may hide anything
+        outside.known = replace(outside.known, level=math.inf)
+    outside.known = replace(outside.known, other_end=min(outside.known.other_end, furthest))
+    improved = X + basis.like(_steps_to_improve(values, request.sign * outside.known.other_end))[:, None] * R
+    ritz = _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged)
+    return ritz, improved, block, searching and converged
 
 
 def _level(upwards: np.ndarray, residuals: np.ndarray, k: int) -> float:
     """Returns about the largest eigenvalue behind block and guard: a Ritz value and what it may lack (Kato, Temple)."""
-    if len(upwards) <= k + _GUARDS:
+    if len(upwards) <= k + GUARDS:
         return -math.inf
-    value, residual = upwards[k + _GUARDS], residuals[k + _GUARDS]
+    value, residual = upwards[k + GUARDS], residuals[k + GUARDS]
     return float(value + residual**2 / max(upwards[k - 1] - value, residual, np.finfo(float).tiny))
 
 
@@ -312,46 +330,6 @@ def _steps_to_improve(values: np.ndarray, other_end: float) -> np.ndarray:
     """
     distance = values - other_end
     return np.divide(1, distance, out=np.zeros_like(distance), where=distance != 0)
-
-
-def check_memory(name: str, k: int, vector: Any) -> None:
-    """Raises if `name`, k eigenpairs of vectors like this one, asks for more memory than is free."""
-    count, size = _vectors(k), vector.shape[0]
-    _checks.fits(name, count * size * vector.dtype.itemsize, f"{count} vectors of {size} numbers")
-
-
-def basis_memory(k: int, size: int, *, itemsize: int = 4) -> int:
-    """Returns the bytes that a search for k eigenpairs of an operator of this size takes at the most.
-
-    They are those of the basis, its products, and the vectors that a later search starts from.
-
-    Args:
-        k: How many pairs.
-        size: The number of parameters.
-        itemsize: The bytes of a number: 4 in single precision, 8 in double.
-
-    Raises:
-        ValueError: For a k, size or itemsize below 1.
-
-    Example:
-        >>> import principalflow as pf
-        >>> f"{pf.spectrum.basis_memory(1, 10**9) / 2**30:.0f} GiB"
-        '160 GiB'
-    """
-    k, size = _checks.whole("k", k, least=1), _checks.whole("size", size, least=1, most=None)
-    kept = 3 * (k + _GUARDS) + 1
-    return (_vectors(k) + kept) * size * _checks.whole("itemsize", itemsize, least=1)
-
-
-def _vectors(k: int) -> int:
-    """How many vectors a basis with its products has at the most."""
-    return 2 * _room(k, _COLD_GUARDS)
-
-
-def _room(wanted: int, guards: int) -> int:
-    """How many vectors a basis has room for before it must be restarted."""
-    width = wanted + max(guards, _SEARCH_GUARDS)  # for a search too, so that JAX has one shape for both
-    return 4 * width + max(2, width // 4)
 
 
 def _dense(product: Counted, guess: Any, request: _Request, also: Any) -> tuple[_Ritz, Any]:

@@ -1,12 +1,15 @@
 """The Hessian's largest or smallest eigenpairs."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, PyTree
+from threadpoolctl import ThreadpoolController
 
 from principalflow import _checks
 from principalflow.objective import Objective, Vector
@@ -172,16 +175,24 @@ def _solved(
 ) -> tuple[Eigenpairs, Any]:
     """Returns the eigenpairs, and the Hessian times the vector `also`, whose product serves both."""
     start = _start(hessian, k, guess)
-    product = hessian
+    product, beside = hessian, nullcontext()
     if _checks.flag("on_host", on_host) or hessian.on_cpu:
+        # NumPy's idle threads would go on spinning, and take the cores from JAX's products.
+        beside = _blas().limit(limits=1, user_api="blas")
         # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations.
         start, also = _mapped(start, np.asarray), None if also is None else np.asarray(also)
         # One column after another takes less time than all at once, and compiles once for blocks of all sizes.
-        product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T], axis=1)  # noqa: E731
-    with _checks.renamed(product="the Hessian at theta"):
+        product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T]).T  # noqa: E731
+    with beside, _checks.renamed(product="the Hessian at theta"):
         eig, along = block_eigenpairs_and_product(product, start, k, tol=tol, also=also, **options)
     eig = _mapped(eig, lambda rows: hessian.put(jnp.asarray(rows)))
     return eig, None if along is None else jnp.asarray(along)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Returns what sets the threads of NumPy's BLAS; looking for it takes milliseconds, so it is kept."""
+    return ThreadpoolController()
 
 
 def _start(hessian: Hessian, k: int, guess: Any) -> Any:
