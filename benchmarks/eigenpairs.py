@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME")
     parser.add_argument("--tol", type=float, default=1e-2, help="the residual to reach, relative to lambda_0")
     options = parser.parse_args()
+    pf.keep_memory()
     figures = {}
     for problem in (
         trained("mnist", MLP, mnist(5000), options.steps),

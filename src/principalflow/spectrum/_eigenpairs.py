@@ -130,9 +130,10 @@ def eigenpairs_and_gradient(
         (array([3.]), Array([3., 1.], dtype=float64), Array([9., 1.], dtype=float64))
     """
     hessian = Hessian(objective, theta, None, preconditioner, decay)
-    _checks.finite("the gradient at theta", hessian.gradient)
-    eigenpairs, product = _solved(hessian, k, guess, tol, on_host, also=hessian.gradient)
-    return eigenpairs, hessian.gradient, product
+    gradient = hessian.gradient()
+    _checks.finite("the gradient at theta", gradient)
+    eigenpairs, product = _solved(hessian, k, guess, tol, on_host, also=gradient)
+    return eigenpairs, gradient, product
 
 
 def sharpness(objective: Objective, thetas: Iterable[_checks.Numbers], *, tol: float = 1e-2) -> np.ndarray:
@@ -181,8 +182,7 @@ def _solved(
         beside = _blas().limit(limits=1, user_api="blas")
         # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations.
         start, also = _mapped(start, np.asarray), None if also is None else np.asarray(also)
-        # One column after another takes less time than all at once, and compiles once for blocks of all sizes.
-        product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T]).T  # noqa: E731
+        product = lambda V: hessian.times_rows(V.T).T  # noqa: E731
     with beside, _checks.renamed(product="the Hessian at theta"):
         eig, along = block_eigenpairs_and_product(product, start, k, tol=tol, also=also, **options)
     eig = _mapped(eig, lambda rows: hessian.put(jnp.asarray(rows)))

@@ -17,6 +17,9 @@ from principalflow.objective import Block, Objective, Vector, checked_theta
 
 Select = Callable[[str], bool]
 
+# Blocks of up to so many vectors are multiplied by one program.
+_FEW = 8
+
 
 class Hessian(eqx.Module):
     r"""The Hessian at `theta`, all of it or its diagonal block for the selected parameters.
@@ -24,16 +27,13 @@ class Hessian(eqx.Module):
     With a diagonal preconditioner P and L2 weight decay W it is $P^{-1/2} (H + W) P^{-1/2}$, the Hessian of the loss
     $E + \theta^T W \theta/2$ in the coordinates $P^{1/2} \theta$.
 
-    All products share one forward and backward pass, unless the data are taken in chunks.
-
-    Attributes:
-        gradient: The whole gradient at `theta`, a by-product; with P and W it is that of these coordinates too.
+    The products of one call share one forward and backward pass, unless the data are taken in chunks: from a loop over
+    vectors the compiler takes out what is the same for all. That is quicker than a linearisation that is kept from
+    call to call, since less is written to memory.
     """
 
     objective: Objective
     theta: Vector
-    gradient: Vector
-    _product: Callable | None
     _index: Int[Array, " d"] | None
     _scale: Vector | None
     _decay: Vector | None
@@ -52,14 +52,6 @@ class Hessian(eqx.Module):
         self._index = None if select is None else objective.entries(select)
         self._scale = None if preconditioner is None else _scale_of(objective, self.theta, preconditioner)
         self._decay = _decay_of(objective, self.theta, decay)
-        if objective.in_chunks:
-            self.gradient, self._product = objective.gradient(self.theta), None
-        else:
-            self.gradient, self._product = _linearize(objective, self.theta)
-        if self._decay is not None:
-            self.gradient = self.gradient + self._decay * self.theta
-        if self._scale is not None:
-            self.gradient = self._scale * self.gradient
 
     @property
     def size(self) -> int:
@@ -71,9 +63,21 @@ class Hessian(eqx.Module):
         """Whether JAX computes on the CPU."""
         return jax.default_backend() == "cpu"
 
+    def gradient(self) -> Vector:
+        """Returns the whole gradient; with P and W it is that of these coordinates too."""
+        gradient = _gradient(self.objective, self.theta)
+        gradient = gradient if self._decay is None else gradient + self._decay * self.theta
+        return gradient if self._scale is None else self._scale * gradient
+
     def __call__(self, v: Vector | Block) -> Vector | Block:
         """Returns the Hessian times a vector or a block of the selected size."""
         return _multiply(self, v)
+
+    def times_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the Hessian times each row, one after another; for any few rows it compiles once."""
+        padded = np.zeros((max(_FEW, 1 << (len(rows) - 1).bit_length()), self.size), rows.dtype)
+        padded[: len(rows)] = rows
+        return np.asarray(_multiply_rows(self, jnp.asarray(padded), jnp.asarray(len(rows))))[: len(rows)]
 
     def dense(self) -> Inexact[Array, "d d"]:
         """Returns the matrix itself, for small sizes."""
@@ -96,13 +100,9 @@ class Hessian(eqx.Module):
         return product if self._scale is None else _rowwise(self._scale, product)
 
     def _plain_times(self, v: Vector | Block) -> Vector | Block:
-        if self._product is None:
-            return self.objective.hvp(self.theta, v)
-        if v.ndim == 1:
-            return self._product(v)
-        if self.on_cpu:  # where one column after another takes less time than all at once
-            return lax.map(self._product, v.T).T
-        return jax.vmap(self._product, 1, 1)(v)
+        if v.ndim == 2 and self.on_cpu:  # where one column after another takes less time than all at once
+            return lax.map(lambda column: self.objective.hvp(self.theta, column), v.T).T
+        return self.objective.hvp(self.theta, v)
 
 
 @_loss.needs("loss", _loss.PRODUCTS)
@@ -113,14 +113,24 @@ def _multiply(hessian: Hessian, v: Vector | Block) -> Vector | Block:
 
 @_loss.needs("loss", _loss.PRODUCTS)
 @compiled
+def _multiply_rows(hessian: Hessian, rows: Block, count: Int[Array, ""]) -> Block:
+    def add(index: Any, products: Block) -> Block:
+        return products.at[index].set(hessian.take(hessian._times(hessian.put(rows[index]))))
+
+    return lax.fori_loop(0, count, add, jnp.zeros_like(rows))
+
+
+@_loss.needs("loss", _loss.PRODUCTS)
+@compiled
 def _dense(hessian: Hessian) -> Inexact[Array, "d d"]:
     return dense(hessian, hessian.size, hessian.theta.dtype)
 
 
 @_loss.needs("loss", _loss.PRODUCTS)
 @compiled
-def _linearize(objective: Objective, theta: Vector) -> tuple[Vector, Callable]:
-    return objective.linearize(theta)
+def _gradient(objective: Objective, theta: Vector) -> Vector:
+    # PyTorch keeps its graph for the products that follow; JAX drops what isn't used.
+    return objective.gradient(theta) if objective.in_chunks else objective.linearize(theta)[0]
 
 
 def _scale_of(objective: Objective, theta: Vector, preconditioner: Any) -> Vector:
