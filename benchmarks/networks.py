@@ -7,6 +7,7 @@
 Sections:
     vgg      gradient and Hessian product of VGG-11 on 128 images, beside PyTorch's with and without channels last
     narrow   the same for VGG-11 and ResNet-18 of an eighth of the channels, with each normalisation
+    layers   the convolutions of these networks one by one, each way that JAX has beside ours and PyTorch's
     mlp      the same for the 784-100-100-100-10 network on 5,000 samples
     sweep    ten learning rates in one sweep, beside ten single runs without the time that they compile for; the same
              sweep with all runs at once; and 500 steps that log their loss beside 500 that don't
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -35,10 +37,17 @@ import numpy as np
 
 import principalflow as pf
 from principalflow import _steps
+from principalflow.models import _convolution
 from principalflow.training import Options, _problem
 from principalflow.training._optimizer import optimizer
 
 IMAGES = (32, 32, 3)
+# The side of the images, channels in and out, the side of the kernel and the stride; of narrow networks and full ones.
+LAYERS = (
+    *((32, 3, 8, 3, 1), (32, 8, 8, 3, 1), (32, 8, 16, 3, 2), (16, 16, 16, 3, 1), (8, 32, 32, 3, 1), (8, 32, 64, 1, 2)),
+    *((4, 64, 64, 3, 1), (2, 64, 64, 3, 1), (32, 3, 64, 3, 1), (16, 64, 128, 3, 1), (8, 256, 256, 3, 1)),
+    *((4, 512, 512, 3, 1), (2, 512, 512, 3, 1)),
+)
 RATES = tuple(round(0.05 * (i + 1), 2) for i in range(10))
 
 
@@ -73,6 +82,49 @@ def narrow() -> dict[str, float]:
                 for what, value in beside_torch(model, random_images(128, IMAGES), rounds=15).items()
             }
     return figures
+
+
+def layers() -> dict[str, float]:
+    """Milliseconds of a convolution and of its two derivatives, in our way, each of the others, and PyTorch's."""
+    import torch  # pyright: ignore
+
+    figures = {}
+    for side, inputs, outputs, size, stride in LAYERS:
+        random = np.random.default_rng(0)
+        x = jnp.asarray(random.standard_normal((128, side, side, inputs)), jnp.float32)
+        weight = jnp.asarray(random.standard_normal((size, size, inputs, outputs)), jnp.float32)
+        y = _convolution.by_xla(x, weight, stride)
+        ways = {"ours": _convolution.convolve, "patches": _convolution.by_patches, "XLA": _convolution.by_xla}
+        calls: dict[str, Callable] = {}
+        for name, way in ways.items():
+            convolve = partial(way, stride=stride)
+            calls[f"{name}: image"] = waited(convolve, x, weight)
+            calls[f"{name}: by the image"] = waited(partial(by_image, convolve), x, weight, y)
+            calls[f"{name}: by the weight"] = waited(partial(by_weight, convolve), x, weight, y)
+        images, cotangents = (torch.tensor(np.asarray(a)).permute(0, 3, 1, 2) for a in (x, y))
+        kernels = kernel(torch, torch.tensor(np.asarray(weight)), torch.channels_last)
+        backward = partial(torch.ops.aten.convolution_backward, cotangents, images, kernels, None)
+        sizes = [stride] * 2, [size // 2] * 2, [1, 1], False, [0, 0], 1
+        calls["PyTorch: image"] = partial(torch.nn.functional.conv2d, images, kernels, None, stride, size // 2)
+        calls["PyTorch: by the image"] = partial(backward, *sizes, [True, False, False])
+        calls["PyTorch: by the weight"] = partial(backward, *sizes, [False, True, False])
+        layer = f"{side} x {side}, {inputs} to {outputs}, {size} x {size}, stride {stride}"
+        figures |= {f"{layer}: {name}, ms": 1000 * seconds for name, seconds in best(calls, rounds=10).items()}
+    return figures
+
+
+def by_image(convolve: Callable, x: jax.Array, weight: jax.Array, y: jax.Array) -> jax.Array:
+    return jax.vjp(lambda x: convolve(x, weight), x)[1](y)[0]
+
+
+def by_weight(convolve: Callable, x: jax.Array, weight: jax.Array, y: jax.Array) -> jax.Array:
+    return jax.vjp(lambda weight: convolve(x, weight), weight)[1](y)[0]
+
+
+def waited(function: Callable, *arguments: jax.Array) -> Callable:
+    """Returns a compiled call that ends when its result is there."""
+    compiled = jax.jit(function)
+    return lambda: jax.block_until_ready(compiled(*arguments))
 
 
 def mlp() -> dict[str, float]:
@@ -299,6 +351,7 @@ def check(name: str, v: jax.Array, product: jax.Array, theirs: float) -> None:
 SECTIONS: dict[str, Callable[[], dict[str, float]]] = {
     "vgg": vgg,
     "narrow": narrow,
+    "layers": layers,
     "mlp": mlp,
     "sweep": sweep,
     "monitor": monitor,

@@ -60,12 +60,13 @@ def test_values_lie_within_ten_residuals_of_the_true_ones(seed):
 
 
 @pytest.mark.slow
-def test_eigenvalues_a_little_more_than_the_tolerance_apart_are_seldom_skipped():
+@pytest.mark.parametrize("columns", [3, 5])
+def test_eigenvalues_a_little_more_than_the_tolerance_apart_are_not_skipped(columns):
     values = np.arange(600.0)
-    starts = (np.random.default_rng(seed).standard_normal((600, 5)) for seed in range(100))
+    starts = (np.random.default_rng(seed).standard_normal((600, columns)) for seed in range(300))
     found = [block_eigenpairs(lambda V: values[:, None] * V, start, k=3, tol=1e-3).values for start in starts]
-    skipped = np.max(np.abs(np.array(found) - [599, 598, 597]), axis=1) > 0.6  # a residual
-    assert np.sum(skipped) <= 2  # as docs/stability.md says: 12 of 4,300
+    off = np.max(np.abs(np.array(found) - [599, 598, 597]), axis=1)
+    np.testing.assert_array_less(off, 0.6)  # a residual; `benchmarks/eigenpairs.py --skipped` takes more starts
 
 
 def test_residuals_are_what_they_say():

@@ -121,7 +121,7 @@ def _jvp(primals, tangents, **params):
         for i, tangent in enumerate(tangents)
         if type(tangent) is not ad.Zero
     ]
-    return value, sum(changes[1:], changes[0]) if changes else ad.Zero.from_primal_value(value)
+    return value, sum(changes[1:], changes[0])
 
 
 def _transposed(cotangent, *operands, of, shape, stride):
@@ -131,7 +131,8 @@ def _transposed(cotangent, *operands, of, shape, stride):
         return [ad.Zero(operand.aval) if i == unknown else None for i, operand in enumerate(operands)]
     sought = _names(of)[unknown]
     known = {_names(of)[1 - unknown]: operands[1 - unknown], of: cotangent}
-    found = _derivative(sought, *(known[name] for name in _names(sought)), operands[unknown].aval.shape, stride)
+    first, second = (known[name] for name in _names(sought))
+    found = _derivative(sought, first, second, operands[unknown].aval.shape, stride)
     return [found if i == unknown else None for i in range(2)]
 
 
