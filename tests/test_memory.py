@@ -31,5 +31,7 @@ def fresh_pages(first: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to keep memory")
 def test_most_calls_ask_for_no_memory_that_the_ones_before_had():
-    assert fresh_pages("") > 30_000
-    assert fresh_pages("pf.keep_memory()") < 1000
+    without = fresh_pages("")
+    if without < 1000:
+        pytest.skip("this system has large pages, or keeps them itself")
+    assert fresh_pages("pf.keep_memory()") < without / 10

@@ -9,12 +9,12 @@ _KEEP = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1, _TOP_PAD: 100_000_000, _ARENA
 
 
 def keep_memory() -> None:
-    """Has this process keep the memory that it frees, for its next call; on Linux's glibc, elsewhere nothing is done.
+    """Has this process keep the memory that it frees, for later calls; does nothing but with Linux's glibc.
 
     By default glibc gives large pieces back to the system, and XLA's next call waits for each of their pages anew: a
-    convolution or a Hessian product can take several times as long. The price is that memory once used stays with the
-    process until it ends. The command line does this by itself; in a program of your own, call it first, since
-    what threads already have is not changed.
+    convolution or a Hessian product can take several times as long. The price: memory once used stays with the process
+    until it ends, and all threads share one pool of it. The command line does this by itself; in a program of your
+    own, call it first, since what threads already have is not changed.
 
     Example:
         >>> import principalflow as pf

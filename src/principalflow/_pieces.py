@@ -180,7 +180,15 @@ _SMOOTH = {
     *("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "pad", "concatenate", "split", "tile", "stack"),
     *("slice", "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "scatter-add", "scatter-mul", "select_n"),
     *("reduce_sum", "reduce_prod", "cumsum", "cumprod", "cumlogsumexp", "reduce_window_sum", "dot_general", "fft"),
-    *("conv_general_dilated", "ragged_dot_general", "sharding_constraint", "debug_callback", "debug_print", "unstack"),
+    *(
+        "conv_general_dilated",
+        "principalflow_convolution",
+        "ragged_dot_general",
+        "sharding_constraint",
+        "debug_callback",
+        "debug_print",
+        "unstack",
+    ),
     *("lu", "triangular_solve", "custom_linear_solve", "tridiagonal_solve", "cholesky", "qr", "geqrf", "svd", "eigh"),
     *("householder_product", "eig", "eq", "ne", "eq_to", "is_finite"),
 }

@@ -156,6 +156,22 @@ def test_too_few_products_are_not_called_converged():
     assert eig.products <= 22  # it looks between extensions
 
 
+def test_as_many_pairs_as_there_are_parameters_leave_nothing_behind_them():
+    values = np.arange(600.0)
+    eig = block_eigenpairs(lambda V: values[:, None] * V, np.eye(600)[:, :1], k=600)
+    np.testing.assert_allclose(eig.values, values[::-1], atol=0.6)
+    again = block_eigenpairs(lambda V: values[:, None] * V, eig, k=600)
+    np.testing.assert_allclose(again.values, values[::-1], atol=0.6)
+
+
+def test_a_cover_that_is_given_up_is_not_called_converged():
+    values = np.arange(1.0, 601.0)
+    start = np.random.default_rng(0).standard_normal((600, 1))
+    eig = block_eigenpairs(lambda V: values[:, None] * V, start, k=1, cover=-1.0, max_products=5)
+    assert not eig.converged
+    assert block_eigenpairs(lambda V: values[:, None] * V, eig, k=1).converged
+
+
 @pytest.mark.parametrize("size", [40, 600])
 def test_a_zero_operator_has_zero_eigenvalues(size):
     eig = block_eigenpairs(lambda V: 0 * V, np.random.default_rng(0).standard_normal((size, 3)), k=2)

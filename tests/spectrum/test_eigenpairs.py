@@ -8,6 +8,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import principalflow as pf
 from principalflow.spectrum import top_eigenpairs
+from principalflow.spectrum._eigenpairs import _QUIET
+from principalflow.spectrum._hessian import Hessian
 
 NETWORK = regression(samples=40, sizes=(8, 30, 20, 3), chunk=16)  # 953 parameters
 
@@ -110,7 +112,7 @@ def test_a_hessian_that_is_not_finite_is_refused():
 def test_a_basis_beyond_memory_is_refused_beforehand(monkeypatch):
     monkeypatch.setattr("principalflow._checks._available_memory", lambda: 2**28)
     objective = pf.Objective(lambda p: jnp.sum(p**2), jnp.ones(5000))
-    with pytest.raises(ValueError, match=r"^k asks for 8524 vectors of 5000 numbers, which take 0.318 GiB .* 0.25 GiB"):
+    with pytest.raises(ValueError, match=r"^k asks for 8540 vectors of 5000 numbers, which take 0.318 GiB .* 0.25 GiB"):
         pf.spectrum.top_eigenpairs(objective, objective.theta, k=1000)
 
 
@@ -150,13 +152,29 @@ def test_the_sharpness_along_a_path_is_that_of_each_point():
     assert np.isnan(found[2])
 
 
-def test_a_search_leaves_the_threads_of_numpy_as_they_were_also_where_it_fails():
+def test_the_last_of_several_searches_gives_the_threads_of_numpy_back():
+    def count():
+        return _QUIET._blas.select(user_api="blas").info()[0]["num_threads"]
+
+    with threadpool_limits(2, user_api="blas"):
+        _QUIET.__enter__()
+        _QUIET.__enter__()
+        _QUIET.__exit__()
+        assert count() == 1
+        _QUIET.__exit__()
+        assert count() == 2
+
+
+def test_searches_leave_the_threads_of_numpy_as_they_were_also_where_they_fail(monkeypatch):
     def counts():
         return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
+    times_rows, during = Hessian.times_rows, []
+    monkeypatch.setattr(Hessian, "times_rows", lambda *a: during.append(counts()) or times_rows(*a))
     with threadpool_limits(2, user_api="blas"):
         before = counts()
         top_eigenpairs(NETWORK, NETWORK.theta, k=1)
+        assert 1 in during[0]  # of a BLAS that was there when the first search began
         assert counts() == before
         with pytest.raises(ValueError, match="must be finite"):
             top_eigenpairs(NETWORK, NETWORK.theta, k=1, guess=jnp.full((953, 1), jnp.nan))

@@ -103,6 +103,17 @@ def test_with_a_smaller_k_than_before_the_vectors_left_out_are_not_forgotten():
     np.testing.assert_allclose(block_eigenpairs(lambda V: d * V, eig, k=2).values, [10, 9.5], rtol=1e-3)
 
 
+@pytest.mark.parametrize("fewer", [2, 1])
+def test_with_one_k_less_or_two_the_guard_is_not_forgotten(fewer):
+    d = np.concatenate([[10, 9, 8, 7.9], np.linspace(0, 0.5, 596)])[:, None]
+    eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 3)), k=3)
+    for _ in range(2):  # the guard is left out without being multiplied
+        eig = block_eigenpairs(lambda V: d * V, eig, k=3 if eig.trail.calls == 1 else fewer)
+    d[3] = 9.5
+    wanted = np.sort(d[:, 0])[::-1][:fewer]
+    np.testing.assert_allclose(block_eigenpairs(lambda V: d * V, eig, k=fewer).values, wanted, rtol=1e-3)
+
+
 def test_with_a_cover_the_vectors_left_out_are_not_forgotten():
     d = np.concatenate([[10, 9.8, 9.6, 9.4, 9.2, 8, 7.9, 7, 7], np.linspace(0, 0.5, 591)])[:, None]
     eig = block_eigenpairs(lambda V: d * V, np.random.default_rng(0).standard_normal((600, 1)), k=1, cover=9)

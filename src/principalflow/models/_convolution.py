@@ -1,9 +1,9 @@
 """Convolutions of images, on CPUs each of them and each of its derivatives in the way that is quickest for its shape.
 
-On CPUs XLA's own convolution is the quickest one for most layers, and much the slowest for some: for images of a few
-pixels (700 ms instead of 12 for 512 channels on 2 x 2), in double precision for large images, and for the gradient by
-the weights. JAX derives gradients from the way that was taken forwards; so here the three derivatives of <y, x * w>
-are one primitive, each computed in its own way, and each of them the derivative of the others.
+On CPUs XLA's own convolution is the quickest for most layers, and by far the slowest for some: for images of a few
+pixels (700 ms instead of 6 for 512 channels on 2 x 2), in double precision for large images, and in single precision
+for the gradient by the weights. JAX derives gradients from the way that was taken forwards; so here the three
+derivatives of <y, x * w> are one primitive, each computed in its own way, and each the derivative of the others.
 
 `benchmarks/networks.py --only layers` has the ways side by side.
 """
@@ -26,7 +26,7 @@ Operand = Literal["x", "weight", "y"]
 _OPERANDS: tuple[Operand, ...] = ("x", "weight", "y")
 # Images of so many pixels at the most are a matrix product of patches, as 1 x 1 kernels are.
 _FEW_PIXELS = 4
-# Larger images than these are too, in double precision, for which XLA's quick convolution is not made.
+# So are, in double precision, images of more pixels than these: XLA's quick convolution isn't made for it.
 _MOST_PIXELS_IN_DOUBLE = 64
 
 
@@ -61,8 +61,8 @@ def by_xla(x: Images, weight: Weight, stride: int) -> Images:
 def weight_by_rows_and_columns(x: Images, y: Images, size: int) -> Weight:
     """Returns the derivative of <y, x * w> by w, at stride 1, as one product of two slim matrices.
 
-    One has x shifted along the rows, the other y along the columns: all shifts of both against each other, from
-    three copies of each image in place of the nine that patches are.
+    One has x shifted along the rows, the other y along the columns: all shifts of both against each other, from `size`
+    copies of each image in place of the size² that patches are.
     """
     height, width = x.shape[1:3]
     reach = size // 2
@@ -94,10 +94,10 @@ def _computed(first: Array, second: Array, *, of: Operand, shape: tuple[int, ...
     if of == "x":
         forwards = _forwards(shape, first.shape, first.dtype)
         return jax.linear_transpose(lambda x: forwards(x, first, stride), sought)(second)[0]
-    few = _is_matrix(first.shape, shape)
-    if stride == 1 and first.dtype != jnp.float64 and not few:
+    is_matrix = _is_matrix(first.shape, shape)
+    if stride == 1 and first.dtype != jnp.float64 and not is_matrix:
         return weight_by_rows_and_columns(first, second, shape[0])
-    forwards = by_patches if few else by_xla
+    forwards = by_patches if is_matrix else by_xla
     return jax.linear_transpose(lambda weight: forwards(first, weight, stride), sought)(second)[0]
 
 
@@ -136,8 +136,16 @@ def _transposed(cotangent, *operands, of, shape, stride):
     return [found if i == unknown else None for i in range(2)]
 
 
-def _mapped(operands, axes, **params):
-    """One convolution after another, which on CPUs takes no longer than all at once."""
+def _mapped(operands, axes, *, of, shape, stride):
+    """With one kernel for all, all images at once; else one convolution after another."""
+    params = dict(of=of, shape=shape, stride=stride)
+    if of != "weight" and axes[_names(of).index("weight")] is None:
+        (axis,) = (axis for axis in axes if axis is not None)
+        images = _names(of).index("y" if of == "x" else "x")
+        many = jnp.moveaxis(operands[images], axis, 0)
+        folded = [many.reshape(-1, *many.shape[2:]) if i == images else operands[i] for i in range(2)]
+        found = _FORM.bind(*folded, **params | dict(shape=(len(folded[images]), *shape[1:])))
+        return found.reshape(len(many), *shape), 0
     pairs = list(zip(operands, axes, strict=True))
     mapped = [jnp.moveaxis(operand, axis, 0) for operand, axis in pairs if axis is not None]
 
@@ -148,7 +156,7 @@ def _mapped(operands, axes, **params):
     return lax.map(one, mapped), 0
 
 
-_FORM = Primitive("convolution")
+_FORM = Primitive("principalflow_convolution")
 _FORM.def_impl(partial(jax.jit, static_argnames=("of", "shape", "stride"))(_computed))
 _FORM.def_abstract_eval(lambda first, second, *, of, shape, stride: first.update(shape=shape))
 mlir.register_lowering(_FORM, mlir.lower_fun(_computed, multiple_results=False))

@@ -75,15 +75,6 @@ class Basis:
         """Returns H v for a vector that lies in the basis."""
         return (self.S @ v) @ self.HS
 
-    def coordinates(self, v: Any) -> np.ndarray:
-        """Returns the products of a vector with those of the basis."""
-        return to_numpy(self.S @ v)[: len(self.T)]
-
-    def gram(self) -> np.ndarray:
-        """Returns H S times its transpose."""
-        used = len(self.T)
-        return to_numpy(self.HS @ self.xp.matrix_transpose(self.HS))[:used, :used]
-
     def combine(self, Y: np.ndarray, rows: Any) -> Any:
         """Returns the combinations of `rows`, S or HS, whose coefficients are the columns of Y."""
         padded = np.zeros((Y.shape[1], rows.shape[0]))

@@ -6,7 +6,7 @@ worst residuals extend S until all are small enough.
 
 Along a training run each call leaves a trail for the next, `_trail.py`: where to start, so that mostly the products
 that certify the start are all, and what the operator did to a random vector, the probe, so that a change elsewhere
-shows. Where it does, the residuals of the probe extend the basis too, and find what lies there.
+shows. Where it does, that change and its residuals extend the basis, and find what lies there.
 """
 
 import math
@@ -46,7 +46,8 @@ class Eigenpairs:
             out.
         which: Which end of the spectrum they are of.
         method: "dense" if all eigenpairs were computed, "block" for the iteration.
-        trail: What the next call starts from when it gets this as its guess; None where all were computed.
+        trail: What the next call starts from when it gets this as its guess; None where there is nothing to start from
+            but the vectors.
     """
 
     values: np.ndarray
@@ -155,10 +156,10 @@ def block_eigenpairs_and_product(
         ritz, along = _dense(counted, guess, request, also)
         return ritz.eigenpairs(request, counted.products, "dense", None), along
 
-    if trail is not None and guess.shape[1] < k + 1:  # fewer were asked for then
+    if trail is not None and guess.shape[1] < k + GUARDS:  # fewer were asked for then
         trail = None
-    guards = COLD_GUARDS if trail is None else 1
-    wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - 1
+    guards = COLD_GUARDS if trail is None else GUARDS
+    wanted = max(k, guess.shape[1]) if trail is None else guess.shape[1] - GUARDS
     check_memory("k", wanted, guess)
     random = probe(counted.xp, guess, 0 if trail is None else trail.calls)
     beside = [random] if also is None else [also, random]
@@ -182,10 +183,11 @@ def block_eigenpairs_and_product(
         check_memory("cover", wanted, guess)
         basis.make_room(room(wanted, COLD_GUARDS))
         basis.fill(wanted + COLD_GUARDS)
-        outside = Outside(basis, random, None)
+        outside.forget()
         ritz, improved, Y, searched = _refine(basis, wanted, COLD_GUARDS, request, outside)
     held = request.held(ritz.values)
-    trail = outside.trail(trail, improved[: held + 1], Y[:, :held], request.sign * ritz.values, searched)
+    bounds = _bounds(request.sign * ritz.values, ritz.residuals, held)
+    trail = outside.trail(trail, improved[: held + GUARDS], Y[:, :held], bounds, searched)
     return ritz.eigenpairs(request, counted.products, "block", trail), along
 
 
@@ -265,10 +267,10 @@ def _refine(
             compared = True
             if outside.known.level + outside.stirred > reach:
                 searching, guards, known = True, max(guards, SEARCH_GUARDS), len(basis.T)
-                more = [outside.guard[None]] + ([] if outside.change is None else [outside.change[None]])
+                more = [outside.multiplied_guard()] + ([] if outside.change is None else [outside.change[None]])
                 taken = -1
             elif outside.known.guard > reach:
-                guards, more = 1, [outside.guard[None]]
+                guards, more = GUARDS, [outside.multiplied_guard()]
         elif may_hide := searching and outside.known.level + outside.stirred > reach:
             found = upwards[k + GUARDS] if len(upwards) > k + GUARDS else -math.inf
             steps = outside.steps_to_search(upwards[k - 1], request.tol * scale, found)
@@ -297,22 +299,22 @@ def _refine(
             break
         taken += 1
     X = basis.combine(block, basis.S)
-    if searching and converged:
-        outside.after_search(_level(request.sign * values, residuals, k), taken)
-    elif not converged:  # what was multiplied to no end may hide anything
+    searched = converged and may_hide
+    if searched:
+        behind = _bounds(request.sign * values, residuals, k)[k + GUARDS :]
+        outside.after_search(float(np.max(behind[:1], initial=-math.inf)), taken)
+    elif not converged:  # a search that gave up may have missed anything
         outside.known = replace(outside.known, level=math.inf)
     outside.known = replace(outside.known, other_end=min(outside.known.other_end, furthest))
     improved = X + basis.like(_steps_to_improve(values, request.sign * outside.known.other_end))[:, None] * R
     ritz = _Ritz(values, basis.xp.matrix_transpose(X), residuals, converged)
-    return ritz, improved, block, searching and converged
+    return ritz, improved, block, searched
 
 
-def _level(upwards: np.ndarray, residuals: np.ndarray, k: int) -> float:
-    """Returns about the largest eigenvalue behind block and guard: a Ritz value and what it may lack (Kato, Temple)."""
-    if len(upwards) <= k + GUARDS:
-        return -math.inf
-    value, residual = upwards[k + GUARDS], residuals[k + GUARDS]
-    return float(value + residual**2 / max(upwards[k - 1] - value, residual, np.finfo(float).tiny))
+def _bounds(upwards: np.ndarray, residuals: np.ndarray, k: int) -> np.ndarray:
+    """Returns about how large the eigenvalues behind the k-th are: what Ritz values may lack (Kato, Temple)."""
+    gaps = np.maximum(np.maximum(upwards[k - 1] - upwards, residuals), np.finfo(float).tiny)
+    return upwards + residuals * (residuals / gaps)
 
 
 def _tolerances(values: np.ndarray, k: int, wanted: float, scale: float) -> np.ndarray:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import jax.numpy as jnp
@@ -100,9 +101,9 @@ def eigenpairs_and_gradient(
     decay: _checks.Numbers | PyTree = 0.0,
     on_host: bool = False,
 ) -> tuple[Eigenpairs, Vector, Vector]:
-    r"""Returns the largest eigenpairs, the gradient g and the product Hg, which share their passes over the data.
+    r"""Returns the largest eigenpairs, the gradient g and the product Hg, which costs no product of its own.
 
-    The gradient joins the basis in which the eigenpairs are sought, so its product costs nothing beyond them.
+    The gradient joins the basis in which the eigenpairs are sought.
     With a preconditioner P and decay W all three are those of the coordinates $P^{1/2} \theta$: the gradient is
     $P^{-1/2} (g + W \theta)$, and its product that with $P^{-1/2} (H + W) P^{-1/2}$.
 
@@ -178,21 +179,45 @@ def _solved(
     start = _start(hessian, k, guess)
     product, beside = hessian, nullcontext()
     if _checks.flag("on_host", on_host) or hessian.on_cpu:
-        # NumPy's idle threads would go on spinning, and take the cores from JAX's products.
-        beside = _blas().limit(limits=1, user_api="blas")
         # NumPy shares the memory, and unlike JAX it has nothing to compile for the many small operations.
         start, also = _mapped(start, np.asarray), None if also is None else np.asarray(also)
-        product = lambda V: hessian.times_rows(V.T).T  # noqa: E731
+        product = lambda V: np.stack([np.asarray(hessian(jnp.asarray(v))) for v in V.T], axis=1)  # noqa: E731
+    if hessian.on_cpu:
+        product, beside = lambda V: hessian.times_rows(V.T).T, _QUIET
     with beside, _checks.renamed(product="the Hessian at theta"):
         eig, along = block_eigenpairs_and_product(product, start, k, tol=tol, also=also, **options)
     eig = _mapped(eig, lambda rows: hessian.put(jnp.asarray(rows)))
     return eig, None if along is None else jnp.asarray(along)
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    """Returns what sets the threads of NumPy's BLAS; looking for it takes milliseconds, so it is kept."""
-    return ThreadpoolController()
+class _Quiet:
+    """Keeps NumPy's BLAS on one thread while searches run: idle ones spin, and take the cores from JAX's products.
+
+    The last of several searches in threads of their own gives back what the first one found.
+    """
+
+    def __init__(self):
+        self._lock, self._searches = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._searches:
+                self._limited = self._blas.limit(limits=1, user_api="blas")
+            self._searches += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._searches -= 1
+            if not self._searches:
+                self._limited.restore_original_limits()
+
+    @cached_property
+    def _blas(self) -> ThreadpoolController:
+        """What sets the threads; looking for it takes milliseconds."""
+        return ThreadpoolController()
+
+
+_QUIET = _Quiet()
 
 
 def _start(hessian: Hessian, k: int, guess: Any) -> Any:

@@ -14,11 +14,9 @@ from principalflow import _checks, _loss
 from principalflow._compiled import compiled
 from principalflow._derivatives import dense
 from principalflow.objective import Block, Objective, Vector, checked_theta
+from principalflow.spectrum._memory import AT_ONCE
 
 Select = Callable[[str], bool]
-
-# Blocks of up to so many vectors are multiplied by one program.
-_FEW = 8
 
 
 class Hessian(eqx.Module):
@@ -75,7 +73,7 @@ class Hessian(eqx.Module):
 
     def times_rows(self, rows: np.ndarray) -> np.ndarray:
         """Returns the Hessian times each row, one after another; for any few rows it compiles once."""
-        padded = np.zeros((max(_FEW, 1 << (len(rows) - 1).bit_length()), self.size), rows.dtype)
+        padded = np.zeros((max(AT_ONCE, 1 << (len(rows) - 1).bit_length()), self.size), rows.dtype)
         padded[: len(rows)] = rows
         return np.asarray(_multiply_rows(self, jnp.asarray(padded), jnp.asarray(len(rows))))[: len(rows)]
 

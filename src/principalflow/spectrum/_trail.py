@@ -56,12 +56,12 @@ class Known:
     """What is known of the spectrum outside of the block; signs are such that the wanted end is upwards.
 
     Attributes:
-        guard: How large the eigenvalue next to the block may be.
+        guard: How large the eigenvalue next to the block may be; minus infinity once it is in the basis.
         level: About the largest eigenvalue behind it, when it was last searched.
         other_end: The smallest eigenvalue that was ever seen.
     """
 
-    guard: float = math.inf
+    guard: float = -math.inf
     level: float = math.inf
     other_end: float = math.inf
 
@@ -75,7 +75,7 @@ class Outside:
     the size of the rest alone.
 
     Attributes:
-        known: What is known, with what was found of late.
+        known: What is known, brought up to date by `compare` and `after_search`.
         references: QHQp at the last search and at the last call; None where nothing is known.
         guard: The vector next to the block that was found last.
         change: Of QHQp since the last search.
@@ -87,13 +87,26 @@ class Outside:
         self.basis, self.probe, self.probed = basis, probe, basis.times(probe)
         if trail is not None and trail.calls % _PROBE_CALLS == 0:  # the probe is a new one
             trail = None
-        self.known = Known() if trail is None else Known(*(float(value) for value in trail.seen[:-1]))
-        self.references: Any = None if trail is None else basis.xp.matrix_transpose(trail.probed)
-        self.guard: Any = None if trail is None else trail.found[:, -1]
-        self.change, self.stirred = None, math.inf
+        self.forget()
+        if trail is not None:
+            self.known = Known(*(float(value) for value in trail.seen[:-1]))
+            self.references = basis.xp.matrix_transpose(trail.probed)
+            self.guard = trail.found[:, -1]
         # A random vector meets each direction by about 1/sqrt(D) of its length; a product multiplies what stands out
         # from the rest of the spectrum by e or more.
         self.whole_search = 2 + math.ceil(math.log(basis.size) / 2)
+
+    def forget(self) -> None:
+        """Takes all that was known for unknown."""
+        self.known, self.stirred = Known(), math.inf
+        self.references: Any = None
+        self.guard: Any = None
+        self.change: Any = None
+
+    def multiplied_guard(self) -> Any:
+        """Returns the guard as a row, to be multiplied: what it was is then of no use."""
+        self.known = replace(self.known, guard=-math.inf)
+        return self.guard[None]
 
     def seen(self, Y: np.ndarray) -> Any:
         """Returns QHQp, Q the projector beyond the combinations Y of the basis."""
@@ -104,8 +117,6 @@ class Outside:
 
     def compare(self, Y: np.ndarray) -> None:
         """Takes note of what has changed outside of the block Y, since the last search and since the last call."""
-        if self.references is None or self.guard is None:
-            return
         basis, root = self.basis, math.sqrt(self.basis.size)
         X = basis.combine(Y, basis.S)
         changes = self.seen(Y) - self.references
@@ -114,11 +125,12 @@ class Outside:
         if not math.isfinite(stirred + lately):  # the operator overflows
             return
         on_guard = root * np.abs(to_numpy(changes @ self.guard))
-        # What the change makes of the guard has this length, or where it only rises, this over how the probe meets it.
+        # If the change is all along the guard, it has risen by this over how the probe meets it; and in any case by no
+        # more than about the norm of the whole change.
         met = min(root * abs(float(self.guard @ self.probe)), 1)
         rise = min(on_guard[1], met * lately) / met if met else lately
         self.known = replace(self.known, guard=self.known.guard + rise)
-        self.change, self.stirred = changes[0], math.sqrt(max(stirred**2 - on_guard[0] ** 2, 0))
+        self.change, self.stirred = changes[0], _leg(stirred, on_guard[0])
 
     def steps_to_search(self, least: float, tol: float, found: float) -> int:
         """Returns how many products it takes to find an eigenvalue that has come beyond `least + tol`; 0 if none can.
@@ -139,19 +151,26 @@ class Outside:
         """Takes note of what a search found; a short one says nothing of what didn't change."""
         self.known = replace(self.known, level=level if steps >= self.whole_search else max(level, self.known.level))
 
-    def trail(self, former: Trail | None, vectors: Any, Y: np.ndarray, upwards: np.ndarray, searched: bool) -> Trail:
+    def trail(
+        self, former: Trail | None, vectors: Any, Y: np.ndarray, bounds: np.ndarray, searched: bool
+    ) -> Trail | None:
         """Returns the trail of a call that found the combinations Y, and `vectors` as the start of the next, in rows.
+
+        None where nothing behind the block is known to start from.
 
         Args:
             former: The trail that it started from.
             vectors: The block, and behind it the guard if it was multiplied.
             Y: The block alone.
-            upwards: The values of all that were found.
+            bounds: How large the eigenvalues of all that were found may be.
             searched: Whether nothing is hidden outside.
         """
         xp, k, known, calls = self.basis.xp, Y.shape[1], self.known, 0 if former is None else former.calls
         if len(vectors) > k:
-            known = replace(known, guard=float(upwards[k]), level=max([known.level, *upwards[k + 1 :].tolist()]))
+            behind = [known.level, known.guard, *bounds[k + 1 :].tolist()]
+            known = replace(known, guard=float(bounds[k]), level=max(behind))
+        elif self.guard is None:
+            return None
         else:
             vectors = xp.concat([vectors, xp.reshape(self.guard, (1, -1))], axis=0)
         start = found = xp.matrix_transpose(orthonormal(xp, vectors, None))
@@ -162,6 +181,11 @@ class Outside:
         last = now if searched or self.references is None else self.references[0]
         seen = np.array([*vars(known).values(), calls])
         return Trail(start, found, xp.stack([last, now], axis=1), seen)
+
+
+def _leg(hypotenuse: float, other: float) -> float:
+    """Returns the third side of a right triangle, also where squares overflow."""
+    return math.sqrt(max(hypotenuse - other, 0)) * math.sqrt(max(hypotenuse + other, 0))
 
 
 def probe(xp: Any, example: Any, calls: int) -> Any:
