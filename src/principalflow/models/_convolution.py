@@ -94,7 +94,8 @@ def _computed(first: Array, second: Array, *, of: Operand, shape: tuple[int, ...
     if of == "x":
         forwards = _forwards(shape, first.shape, first.dtype)
         return jax.linear_transpose(lambda x: forwards(x, first, stride), sought)(second)[0]
-    is_matrix = _is_matrix(first.shape, shape)
+    # Copies of y are dear where it has many more channels than x.
+    is_matrix = _is_matrix(first.shape, shape) or (stride == 1 and shape[3] > 4 * shape[2])
     if stride == 1 and first.dtype != jnp.float64 and not is_matrix:
         return weight_by_rows_and_columns(first, second, shape[0])
     forwards = by_patches if is_matrix else by_xla
