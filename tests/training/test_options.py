@@ -253,7 +253,7 @@ def test_what_data_and_network_do_not_take_is_named_as_the_option(options, messa
 def test_directions_beyond_memory_are_refused(monkeypatch):
     monkeypatch.setattr(_checks, "_available_memory", lambda: 2**28)
     options = Options(data="iris", learning_rate=0.1, hidden=(100, 100), directions=2**31 - 1)
-    with pytest.raises(ValueError, match=r"^directions asks for 92700 vectors of 10903 numbers, which take"):
+    with pytest.raises(ValueError, match=r"^directions asks for 92716 vectors of 10903 numbers, which take"):
         problem(options, None)
 
 
