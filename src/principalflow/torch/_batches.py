@@ -61,7 +61,8 @@ def _check_loader(loader: DataLoader) -> None:
             "Make one of its own."
         )
     batches = loader.batch_sampler or loader
-    sampler, size = getattr(batches, "sampler", None), getattr(batches, "batch_size", None)
+    sampler: Any = getattr(batches, "sampler", None)
+    size = getattr(batches, "batch_size", None)
     if isinstance(sampler, SequentialSampler) or not isinstance(sampler, Sized):
         return
     size_of_all = len(loader.dataset) if isinstance(loader.dataset, Sized) else None

@@ -162,7 +162,7 @@ class ModelObjective(Objective):
                 raise ValueError(f"{name} must have the parameters of the objective's model, got no {missing[0]}.")
             theta = _arrays({each: theta[each] for each in names})
         if isinstance(theta, Tensor):
-            theta = theta.numpy(force=True)
+            theta = _arrays({name: theta})[name]
         array = super().flat(name, theta)
         dtype = self.theta.dtype
         return array.astype(jnp.promote_types(dtype, jnp.complex64) if jnp.iscomplexobj(array) else dtype)
