@@ -1,9 +1,10 @@
 """Convolutions of images, on CPUs each of them and each of its derivatives in the way that is quickest for its shape.
 
 On CPUs XLA's own convolution is the quickest for most layers, and by far the slowest for some: for images of a few
-pixels (700 ms instead of 6 for 512 channels on 2 x 2), in double precision for large images, and in single precision
-for the gradient by the weights. JAX derives gradients from the way that was taken forwards; so here the three
-derivatives of <y, x * w> are one primitive, each computed in its own way, and each the derivative of the others.
+pixels (700 ms instead of 6 for 512 channels on 2 x 2), and in double precision for large images. What JAX derives from
+it is slow within loops, as training has them, up to a hundred times as slow: XLA's quick convolutions go forwards. So
+here the three derivatives of <y, x * w> are one primitive, each computed in its own way, and each the derivative of the
+others.
 
 `benchmarks/networks.py --only layers` has the ways side by side.
 """
@@ -92,14 +93,13 @@ def _computed(first: Array, second: Array, *, of: Operand, shape: tuple[int, ...
     if of == "y":
         return _forwards(first.shape, second.shape, first.dtype)(first, second, stride)
     if of == "x":
-        forwards = _forwards(shape, first.shape, first.dtype)
-        return jax.linear_transpose(lambda x: forwards(x, first, stride), sought)(second)[0]
+        if stride == 1 and _forwards(shape, first.shape, first.dtype) is by_xla:
+            return by_xla(second, first[::-1, ::-1].swapaxes(2, 3), 1)
+        return jax.linear_transpose(lambda x: by_patches(x, first, stride), sought)(second)[0]
     # Copies of y are dear where it has many more channels than x.
-    is_matrix = _is_matrix(first.shape, shape) or (stride == 1 and shape[3] > 4 * shape[2])
-    if stride == 1 and first.dtype != jnp.float64 and not is_matrix:
+    if stride == 1 and not _is_matrix(first.shape, shape) and shape[3] <= 4 * shape[2]:
         return weight_by_rows_and_columns(first, second, shape[0])
-    forwards = by_patches if is_matrix else by_xla
-    return jax.linear_transpose(lambda weight: forwards(first, weight, stride), sought)(second)[0]
+    return jax.linear_transpose(lambda weight: by_patches(first, weight, stride), sought)(second)[0]
 
 
 def _forwards(images: tuple[int, ...], kernel: tuple[int, ...], dtype: Any) -> Callable[[Images, Weight, int], Images]:
