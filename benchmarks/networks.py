@@ -145,6 +145,9 @@ def beside_torch(model: Any, data: tuple, rounds: int) -> dict[str, float]:
     calls: dict[str, Callable] = {
         "gradient": lambda: jax.block_until_ready(objective.gradient(theta)),
         "product": lambda: jax.block_until_ready(objective.hvp(theta, v)),
+        "four gradients in a loop": waited(
+            lambda thetas: jax.lax.map(objective.gradient, thetas), jnp.stack([theta] * 4)
+        ),
     }
     formats = {"PyTorch": torch.contiguous_format, "PyTorch, channels last": torch.channels_last}
     for name, memory in formats.items() if data[0].ndim == 4 else [("PyTorch", torch.contiguous_format)]:
@@ -170,6 +173,7 @@ def beside_torch(model: Any, data: tuple, rounds: int) -> dict[str, float]:
         calls |= {f"{name}: gradient": gradient, f"{name}: product": product}
     seconds = best(calls, rounds)
     figures = {f"{name}, seconds": value for name, value in seconds.items()}
+    figures["gradient in a loop over one alone"] = seconds["four gradients in a loop"] / (4 * seconds["gradient"])
     for kind in ("gradient", "product"):
         fastest = min(value for name, value in seconds.items() if name.endswith(f": {kind}"))
         figures[f"{kind} over PyTorch's best"] = seconds[kind] / fastest
