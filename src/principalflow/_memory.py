@@ -12,7 +12,7 @@ def keep_memory() -> None:
     """Has this process keep the memory that it frees, for later calls; does nothing but with Linux's glibc.
 
     By default glibc gives large pieces back to the system, and XLA's next call waits for each of their pages anew: a
-    convolution or a Hessian product can take several times as long. The price: memory once used stays with the process
+    convolution or a Hessian product can take much longer for it. The price: memory once used stays with the process
     until it ends, and all threads share one pool of it. The command line does this by itself; in a program of your
     own, call it first, since what threads already have is not changed.
 

@@ -133,7 +133,7 @@ class Outside:
         self.change, self.stirred = changes[0], _leg(stirred, on_guard[0])
 
     def steps_to_search(self, least: float, tol: float, found: float) -> int:
-        """Returns how many products it takes to find an eigenvalue that has come beyond `least + tol`; 0 if none can.
+        """Returns how many products it takes to find an eigenvalue that has come beyond `least + tol`.
 
         An eigenvalue that rose from the level has the share rise / stirred in the change of the probe, and each product
         of a Krylov space multiplies that, relative to what lies below, by a Chebyshev polynomial's growth (Kaniel,
